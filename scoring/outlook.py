@@ -1,0 +1,88 @@
+"""What is expected of the pods to come, worked out once so that scoring a device is a look-up.
+
+The fragmentation measure is FGD's (Weng et al., "Beware of Fragmentation", ATC 2023): F_n(M) is what of node n's free
+GPU a pod drawn from the mix M cannot use, on average. For shape m with probability p_m, r_d the rest of device d in
+thousandths and a_m what m needs of such a device:
+
+    m asks no GPU, does not match the device, or the node lacks the CPU   F_n(m) = sum of r_d
+    m asks one device (a share or a whole one)                            F_n(m) = sum of r_d where r_d < a_m
+    m asks k whole devices, the node has k untouched ones                 F_n(m) = sum of r_d where r_d < 1000
+    m asks k whole devices, the node has fewer                            F_n(m) = sum of r_d
+
+All but the last line depend on one device at a time, given its kind and which shapes the node's free CPU admits. So for
+every kind and every CPU level there is a table over r = 0..1000, and the last line needs the untouched devices only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.catalog import DeviceKind
+from scoring.request import WHOLE_MILLI
+from scoring.workload import Mix, Shape
+
+TYPICAL_SHARE = 0.95
+"""The part of all pods whose shapes are planned for, FGD's own choice."""
+
+_RESTS = np.arange(WHOLE_MILLI + 1, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Tables made from a mix for the kinds of a fleet.
+
+    ``cpu_levels``     ascending CPU asks of the shapes, 1/1000 core; level b = how many of them the free CPU admits
+    ``unusable``       shape (kinds, levels + 1, 1001): expected unusable part of a device's rest
+    ``several``        device count k > 1 -> probability of such shapes, shape (kinds, levels + 1)
+    """
+
+    cpu_levels: npt.NDArray[np.int64]
+    unusable: npt.NDArray[np.float32] | None = None
+    several: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls) -> Outlook:
+        """Return the outlook of one who has seen no pod."""
+        return cls(np.zeros(0, np.int64))
+
+    @classmethod
+    def of(cls, mix: Mix, kinds: tuple[DeviceKind, ...]) -> Outlook:
+        """Work the tables out; kinds * CPU levels * 1001 values."""
+        typical = mix.covering(TYPICAL_SHARE)
+        if not typical.shapes or not kinds:
+            return cls.empty()
+        levels = np.unique(np.array([shape.cpu_milli for shape, _ in typical.shapes], np.int64))
+        unusable = np.zeros((len(kinds), len(levels) + 1, WHOLE_MILLI + 1), np.float32)
+        several: dict[int, npt.NDArray[np.float32]] = {}
+        for number, kind in enumerate(kinds):
+            for shape, weight in typical.shapes:
+                first = int(np.searchsorted(levels, shape.cpu_milli)) + 1
+                unusable[number, :first] += weight * _RESTS
+                need = _need_milli(shape, kind)
+                lost = _RESTS if need is None else np.where(need > _RESTS, _RESTS, np.float32(0))
+                unusable[number, first:] += weight * lost
+                if need is not None and shape.count > 1:
+                    table = several.setdefault(shape.count, np.zeros(unusable.shape[:2], np.float32))
+                    table[number, first:] += weight
+        return cls(levels, unusable, several)
+
+    @property
+    def knows_demand(self) -> bool:
+        """Return whether any shape is planned for."""
+        return self.unusable is not None
+
+    def cpu_level(self, cpu_free_milli: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+        """Return for each node how many CPU levels its free CPU admits."""
+        return np.searchsorted(self.cpu_levels, cpu_free_milli, side="right")
+
+
+def _need_milli(shape: Shape, kind: DeviceKind) -> int | None:
+    """Return what a shape needs of one device of a kind, 1..1000; None if the device is of no use to it."""
+    if shape.count == 0 or not shape.conditions.matches(kind):
+        return None
+    of_memory = -(-(shape.memory_mib or 0) * WHOLE_MILLI // max(kind.total_mib, 1))
+    need = max(of_memory, shape.compute_milli or 0, 1)
+    return need if need <= WHOLE_MILLI else None

@@ -1,0 +1,63 @@
+"""Fragmentation: Fragmentation Gradient Descent, the placement after which the pods to come can use most of what is left.
+
+The measure and its tables are in ``outlook``; Weng et al., "Beware of Fragmentation", ATC 2023.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.candidates import Candidates, Values
+from scoring.outlook import Outlook
+from scoring.request import WHOLE_MILLI
+
+STEEPNESS_MILLI = np.float32(1000)
+"""FGD squeezes the gain through 1 / (1 + exp(-gain / 1000)), gain in thousandths of a device."""
+
+
+def fragmentation(candidates: Candidates) -> Values:
+    """Return the squeezed fall of the node's fragmentation for each device, 0.5 where nothing changes."""
+    outlook, fleet = candidates.outlook, candidates.fleet
+    if outlook.unusable is None:
+        return np.full(len(fleet), 0.5, np.float32)
+    gain = _gain(candidates, outlook, outlook.unusable)
+    return (1.0 / (1.0 + np.exp(-gain / STEEPNESS_MILLI))).astype(np.float32)
+
+
+def _gain(candidates: Candidates, outlook: Outlook, unusable: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    fleet, count = candidates.fleet, candidates.ask.count
+    cpu_free = fleet.cpu_capacity_milli - fleet.cpu_booked_milli
+    level = outlook.cpu_level(cpu_free)
+    level_after = outlook.cpu_level(cpu_free - candidates.request.cpu_milli)
+    present = fleet.kind >= 0
+    kind = np.where(present, fleet.kind, 0)
+    rest, left = np.where(present, candidates.remainder_milli(), 0), candidates.left_milli()
+    rest = np.minimum(rest, WHOLE_MILLI)
+    before = unusable[kind, level, rest].sum(axis=0) + _several(outlook, fleet.kind, level, rest)
+    after_all = unusable[kind, level_after, rest]
+    taken = unusable[kind, level_after, np.clip(left, 0, WHOLE_MILLI)] - after_all
+    untouched_less = ((rest == WHOLE_MILLI) & (left < WHOLE_MILLI)).astype(np.int16) * count
+    after = after_all.sum(axis=0) + count * taken + _several(outlook, fleet.kind, level_after, rest, untouched_less)
+    return (before - after).astype(np.float32)
+
+
+def _several(
+    outlook: Outlook,
+    kind: npt.NDArray[np.int16],
+    level: npt.NDArray[np.intp],
+    rest: npt.NDArray[np.int32],
+    untouched_less: npt.NDArray[np.int16] | None = None,
+) -> npt.NDArray[np.float32]:
+    """Return what is unusable because too few untouched devices are left for shapes that ask several.
+
+    Shape (nodes,), or that of ``untouched_less`` when given: one answer for each device that might be taken.
+    """
+    untouched = (rest == WHOLE_MILLI).sum(axis=0)
+    if untouched_less is not None:
+        untouched = np.maximum(untouched - untouched_less, 0)
+    first_kind = np.maximum(kind.max(axis=0), 0)
+    total = np.zeros(untouched.shape, np.float32)
+    for count, weight in outlook.several.items():
+        total += np.where(untouched < count, weight[first_kind, level] * untouched * np.float32(WHOLE_MILLI), 0)
+    return total

@@ -1,0 +1,130 @@
+"""Errors of the extender: malformed input, lost races, and the world outside.
+
+What a pod asks is judged by ``scoring`` (``InvalidRequest``); that a pod fits nowhere is a value, not an error::
+
+    ExtenderError
+    ├── WireError               a body that kube-scheduler sent cannot be understood
+    │   ├── MalformedBody           not the JSON that its verb calls for
+    │   ├── BodyTooLarge            longer than the settings allow
+    │   └── NotCacheCapable         whole nodes were sent: the scheduler's configuration is wrong
+    ├── InvalidAllocation       an allocation annotation cannot be understood
+    ├── BindError               a placement was lost before it was written
+    │   ├── PodReplaced             another pod lives under that name now
+    │   ├── BoundElsewhere          the pod already runs on another node
+    │   ├── NoLongerFits            what filter found free has been taken since
+    │   └── NotActive               this replica may not act on the cluster
+    └── KubeError               the API server answered no, or not at all
+        ├── KubeRefused             a definite no, with its HTTP status
+        └── OutcomeUnknown          sent, and no answer: it may or may not have happened
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ExtenderError(Exception):
+    """Base of every error that the extender raises; ``code`` is stable and fit for a metric's label."""
+
+    code: ClassVar[str] = "ExtenderError"
+
+
+class WireError(ExtenderError):
+    """A body that kube-scheduler sent cannot be understood."""
+
+    code = "WireError"
+
+
+class MalformedBody(WireError):
+    """A body is not the JSON that its verb calls for."""
+
+    code = "MalformedBody"
+
+
+class BodyTooLarge(WireError):
+    """A body is longer than the limit; both in bytes, ``found`` as announced or as read so far."""
+
+    code = "BodyTooLarge"
+
+    def __init__(self, found: int, limit: int) -> None:
+        self.found = found
+        self.limit = limit
+        super().__init__(f"body of {found} bytes, at most {limit} are read")
+
+
+class NotCacheCapable(WireError):
+    """Whole nodes were sent instead of names."""
+
+    code = "NotCacheCapable"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "NodeNames: found null beside whole Nodes, valid is a list of names: "
+            "set nodeCacheCapable: true for this extender in KubeSchedulerConfiguration"
+        )
+
+
+class InvalidAllocation(ExtenderError, ValueError):
+    """An allocation annotation cannot be understood.
+
+    ``field`` is the path inside it (``$.containers[...][0].memory_mib``), ``problem`` what is wrong there.
+    """
+
+    code = "InvalidAllocation"
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"allocation {field}: {problem}")
+
+
+class BindError(ExtenderError):
+    """A placement was lost before it was written."""
+
+    code = "BindError"
+
+
+class PodReplaced(BindError):
+    """The pod is gone, or another one lives under its name now."""
+
+    code = "PodReplaced"
+
+
+class BoundElsewhere(BindError):
+    """The pod already runs on another node than the one asked."""
+
+    code = "BoundElsewhere"
+
+
+class NoLongerFits(BindError):
+    """What filter found free has been taken since."""
+
+    code = "NoLongerFits"
+
+
+class NotActive(BindError):
+    """This replica may not act on the cluster: it does not hold the lease, or does not know enough yet."""
+
+    code = "NotActive"
+
+
+class KubeError(ExtenderError):
+    """The API server answered no, or not at all."""
+
+    code = "KubeError"
+
+
+class KubeRefused(KubeError):
+    """The API server answered a definite no; ``status`` is the HTTP status, 400 to 599."""
+
+    code = "KubeRefused"
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(f"{status}: {message}")
+
+
+class OutcomeUnknown(KubeError):
+    """A request was sent and no answer came: it may or may not have happened."""
+
+    code = "OutcomeUnknown"

@@ -15,7 +15,9 @@ What a pod asks is judged by ``scoring`` (``InvalidRequest``); that a pod fits n
     │   └── NotActive               this replica may not act on the cluster
     └── KubeError               the API server answered no, or not at all
         ├── KubeRefused             a definite no, with its HTTP status
-        └── OutcomeUnknown          sent, and no answer: it may or may not have happened
+        ├── OutcomeUnknown          sent, and no answer: it may or may not have happened
+        ├── KubeUnreachable         nothing was sent: no connection, or the deadline had passed before
+        └── UnreadableAnswer        an answer that is too long, or not what its call promises
 """
 
 from __future__ import annotations
@@ -128,3 +130,15 @@ class OutcomeUnknown(KubeError):
     """A request was sent and no answer came: it may or may not have happened."""
 
     code = "OutcomeUnknown"
+
+
+class KubeUnreachable(KubeError):
+    """Nothing was sent: no connection could be made, or the deadline had passed before."""
+
+    code = "KubeUnreachable"
+
+
+class UnreadableAnswer(KubeError):
+    """The API server answered success with a body that is too long, or not what the call promises."""
+
+    code = "UnreadableAnswer"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from scoring.fleet import Fleet, IntArray, ModeCode
 from scoring.outlook import Outlook
-from scoring.request import ContainerAsk, PodRequest
+from scoring.request import WHOLE_MILLI, ContainerAsk, PodRequest
 
 Values: TypeAlias = npt.NDArray[np.float32]
 
@@ -27,6 +27,7 @@ class Candidates:
 
     ``need_mib``, ``need_milli``   what the device would book
     ``free_mib``, ``free_milli``   what it has left now: booked, foreign and what this pod took before are off
+    ``rest_milli``, ``left_milli`` usable thousandths of the device before and after: the scarcer of its two dimensions
     """
 
     request: PodRequest
@@ -37,21 +38,38 @@ class Candidates:
     need_milli: IntArray
     free_mib: IntArray
     free_milli: IntArray
+    rest_milli: IntArray
+    left_milli: IntArray
 
-    def left_milli(self) -> IntArray:
-        """Return thousandths of each device that stay usable after the placement: the scarcer of its two dimensions."""
-        return remainder_milli(self.fleet, self.free_mib - self.need_mib, self.free_milli - self.need_milli)
 
-    def remainder_milli(self) -> IntArray:
-        """Return thousandths of each device that are usable before the placement."""
-        return remainder_milli(self.fleet, self.free_mib, self.free_milli)
+def candidates(
+    request: PodRequest,
+    ask: ContainerAsk,
+    fleet: Fleet,
+    outlook: Outlook,
+    need: tuple[IntArray, IntArray],
+    free: tuple[IntArray, IntArray],
+) -> Candidates:
+    """Return the view of one ask for the scorers; ``need`` and ``free`` are MiB and thousandths of every device."""
+    rest = remainder_milli(fleet, free[0], free[1])
+    left = remainder_milli(fleet, free[0] - need[0], free[1] - need[1])
+    return Candidates(request, ask, fleet, outlook, *need, *free, rest, left)
 
 
 def remainder_milli(fleet: Fleet, free_mib: IntArray, free_milli: IntArray) -> IntArray:
-    """Return thousandths of each device that are usable: the scarcer of memory and compute, never below 0."""
-    of_memory = free_mib.astype(np.int64) * 1000 // np.maximum(fleet.capacity_mib, 1)
-    of_compute = free_milli.astype(np.int64) * 1000 // np.maximum(fleet.capacity_milli, 1)
-    return np.maximum(np.minimum(of_memory, of_compute), 0).astype(np.int32)
+    """Return thousandths of each device that are usable: the scarcer of memory and compute, 0..1000."""
+    of_memory = _times_over(free_mib, 1000, fleet.capacity_mib)
+    of_compute = _times_over(free_milli, 1000, fleet.capacity_milli)
+    return np.clip(np.minimum(of_memory, of_compute), 0, 1000)
+
+
+def _times_over(amount: IntArray, factor: int, whole: IntArray) -> IntArray:
+    """Return floor(amount * factor / whole), 0 where ``whole`` is 0.
+
+    Exact: products stay below 2**53, and a quotient that is no integer differs from one by more than rounding can.
+    """
+    quotient = np.floor(amount.astype(np.float64) * factor / np.maximum(whole, 1))
+    return np.where(whole > 0, np.minimum(quotient, _INT32_MAX), 0).astype(np.int32)
 
 
 def needs(request: PodRequest, ask: ContainerAsk, fleet: Fleet) -> tuple[IntArray, IntArray]:
@@ -85,16 +103,15 @@ def _memory_need(ask: ContainerAsk, fleet: Fleet) -> IntArray:
     if ask.memory_mib is not None:
         return np.full_like(fleet.capacity_mib, min(ask.memory_mib, _INT32_MAX))
     assert ask.compute_milli is not None
-    follows = fleet.capacity_mib.astype(np.int64) * ask.compute_milli // 1000
-    return follows.astype(np.int32)
+    of_all = np.full_like(fleet.capacity_milli, WHOLE_MILLI)
+    return _times_over(fleet.capacity_mib, ask.compute_milli, of_all)
 
 
 def _compute_need(ask: ContainerAsk, fleet: Fleet) -> IntArray:
     if ask.compute_milli is not None:
         return np.full_like(fleet.capacity_milli, ask.compute_milli)
     assert ask.memory_mib is not None
-    follows = fleet.capacity_milli.astype(np.int64) * ask.memory_mib // np.maximum(fleet.capacity_mib, 1)
-    return np.minimum(follows, _INT32_MAX).astype(np.int32)
+    return _times_over(fleet.capacity_milli, min(ask.memory_mib, _INT32_MAX), fleet.capacity_mib)
 
 
 _INT32_MAX = np.iinfo(np.int32).max

@@ -69,7 +69,7 @@ def shortfall(
     ``free`` is the free MiB and the free thousandths of every device. Topology is not looked at.
     """
     need_mib, need_milli = needs(request, ask, fleet)
-    sized = masks.sharing & large_enough(ask, fleet)
+    sized = masks.sharing & large_enough(ask, fleet) & (need_mib > 0)
     usable = masks.usable & sized
     has_memory = usable & (need_mib <= free[0])
     has_both = has_memory & (need_milli <= free[1])

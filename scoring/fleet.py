@@ -168,6 +168,22 @@ class Fleet:
             column.setflags(write=False)
         return replace(self, booked_mib=mib, booked_milli=milli, sharers=sharers)
 
+    def emptied(self) -> Fleet:
+        """Return the fleet as it would be with every pod and foreign process gone, every device healthy and reported."""
+        nothing = np.zeros_like(self.booked_mib)
+        nothing.setflags(write=False)
+        healthy = np.where(self.kind >= 0, np.uint8(DeviceState.HEALTHY), np.uint8(DeviceState.ABSENT))
+        fresh = np.full_like(self.node_state, NodeState.FRESH)
+        return replace(
+            self,
+            booked_mib=nothing,
+            booked_milli=nothing,
+            sharers=nothing,
+            foreign_mib=nothing,
+            device_state=healthy,
+            node_state=fresh,
+        )
+
 
 def _cut(column: npt.NDArray[np.generic], rows: npt.NDArray[np.intp]) -> npt.NDArray[np.generic]:
     cut = column[..., rows]

@@ -32,11 +32,10 @@ def _gain(candidates: Candidates, outlook: Outlook, unusable: npt.NDArray[np.flo
     level_after = outlook.cpu_level(cpu_free - candidates.request.cpu_milli)
     present = fleet.kind >= 0
     kind = np.where(present, fleet.kind, 0)
-    rest, left = np.where(present, candidates.remainder_milli(), 0), candidates.left_milli()
-    rest = np.minimum(rest, WHOLE_MILLI)
+    rest, left = candidates.rest_milli, candidates.left_milli
     before = unusable[kind, level, rest].sum(axis=0) + _several(outlook, fleet.kind, level, rest)
     after_all = unusable[kind, level_after, rest]
-    taken = unusable[kind, level_after, np.clip(left, 0, WHOLE_MILLI)] - after_all
+    taken = unusable[kind, level_after, left] - after_all
     untouched_less = ((rest == WHOLE_MILLI) & (left < WHOLE_MILLI)).astype(np.int16) * count
     after = after_all.sum(axis=0) + count * taken + _several(outlook, fleet.kind, level_after, rest, untouched_less)
     return (before - after).astype(np.float32)

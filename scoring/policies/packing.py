@@ -12,15 +12,14 @@ def packing(candidates: Candidates) -> Values:
 
     A whole-device request leaves nothing on any device, so its node decides: the one with the fewest free devices.
     """
-    device = 1.0 - candidates.left_milli() / np.float32(1000)
-    return (device + node_fullness(candidates)) / np.float32(2)
+    device = 1.0 - candidates.left_milli / np.float32(1000)
+    return ((device + node_fullness(candidates)) / np.float32(2)).astype(np.float32)
 
 
 def node_fullness(candidates: Candidates) -> Values:
-    """Return how full each node's devices would be after the placement, 0..1, shape (nodes,)."""
+    """Return how full each node's devices would be after the placement, 0..1, for each device taken."""
     present = candidates.fleet.kind >= 0
-    rest = np.where(present, candidates.remainder_milli(), 0)
-    devices = np.maximum(present.sum(axis=0), 1)
-    taken = candidates.ask.count * np.where(present, candidates.remainder_milli() - candidates.left_milli(), 0)
-    after = np.maximum(rest.sum(axis=0) - taken, 0) / (devices * np.float32(1000))
-    return (1.0 - np.minimum(after, 1.0)).astype(np.float32)
+    devices = np.maximum(present.sum(axis=0, dtype=np.int16), 1)
+    taken = candidates.ask.count * (candidates.rest_milli - candidates.left_milli)
+    after = (candidates.rest_milli.sum(axis=0, dtype=np.int32) - taken) / (devices * np.float32(1000))
+    return np.float32(1) - np.clip(after, np.float32(0), np.float32(1))

@@ -1,0 +1,48 @@
+# The only entry point for people and CI. `make help` lists the targets.
+SHELL := bash
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-fast cluster bench fmt lint types imports check lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.venv/ready: requirements.lock pyproject.toml scripts/setup
+	@scripts/setup
+
+setup: .venv/ready ## install everything into .venv (done by every other target)
+
+run: .venv/ready ## the main job on a simulated cluster, no GPU needed; FOR=20 stops after 20 s and prints a summary
+	@$(BIN)/python -m extender.simulation.run $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT)) $(if $(SEED),--seed $(SEED))
+
+test: .venv/ready ## every test that this machine can run
+	@$(BIN)/pytest $(ARGS)
+
+test-fast: .venv/ready ## without the real control plane
+	@$(BIN)/pytest -m "not controlplane and not gpu" -n auto $(ARGS)
+
+cluster: .venv/ready ## a real kube-apiserver and kube-scheduler with simulated GPU nodes, until Ctrl-C (needs Go)
+	@$(BIN)/python -m tests.controlplane.cluster $(if $(NODES),--nodes $(NODES))
+
+bench: .venv/ready ## NAME=latency: print a table, write benchmarks/results/NAME.json
+	@$(BIN)/python -m benchmarks.$(or $(NAME),latency) $(ARGS)
+
+fmt: .venv/ready ## format the code
+	@$(BIN)/ruff format .
+
+lint: .venv/ready ## format and style as CI wants them
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: .venv/ready ## mypy, strict
+	@$(BIN)/mypy
+
+imports: .venv/ready ## who may import whom (.importlinter)
+	@$(BIN)/lint-imports --no-logo
+
+check: lint types imports test ## everything that a commit must pass
+
+lock: .venv/ready ## resolve the dependencies anew
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group dev --universal --generate-hashes --no-header -o requirements.lock
+
+clean: ## remove what the targets made
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage benchmarks/results

@@ -40,6 +40,8 @@ MAX_PARTS = 256
 _RESOURCES = frozenset({"gpu", "gpu-memory", "gpu-compute"})
 _OURS = re.compile(r"allocation|managed|(?:devices|test)-.*")
 _NEAR = 0.8
+_SYNONYMS = dict.fromkeys(("gputype", "gpumodel", "gpuname", "gpusku", "gpucard"), "gpu-product")
+"""What other systems call a key of ours, where the spelling alone would lead elsewhere."""
 
 
 def list_parts(field: str, text: str) -> tuple[str, ...]:
@@ -58,8 +60,8 @@ def unknown_keys(
 ) -> tuple[InvalidCondition, ...]:
     """Return a problem for every annotation that its author must have meant for us and that we do not know.
 
-    Those are the keys under ``prefix`` that begin like one of ours (``gpu``, ``mig``) or differ from one by little, such
-    as ``gpu-arch``, ``gpuarch``, ``mig_profile``; ``allowed`` holds the names without prefix that are right. What
+    Those are the keys under ``prefix`` that begin like one of ours (``gpu``, ``mig``) or differ from one by little:
+    ``gpu-arch``, ``gpuarch``, ``mig_profile``; ``allowed`` holds the names without prefix that are right. What
     Tangram writes itself (``allocation``, ``devices-<k>``, ``test-<...>``) and names of others are left alone.
     """
     names = sorted(key.removeprefix(prefix) for key in annotations if key.startswith(prefix))
@@ -83,6 +85,7 @@ def _advice(name: str, prefix: str, allowed: Collection[str]) -> str:
         return f"{prefix}{name} as a resource limit of a container, not as an annotation"
     known = ", ".join(sorted(allowed))
     by_plain = {_plain(key): key for key in sorted(allowed)}
+    by_plain |= {plain: key for plain, key in _SYNONYMS.items() if key in allowed}
     begun = [key for key in by_plain if key.startswith(_plain(name))]
     near = (begun or difflib.get_close_matches(_plain(name), list(by_plain), n=1, cutoff=0.5))[:1]
     nearest = f"the annotation {prefix}{by_plain[near[0]]}; " if near else ""

@@ -205,11 +205,11 @@ def find_product(text: str) -> Product | None:
 
 
 def nearest_products(text: str, limit: int = 5) -> tuple[str, ...]:
-    """Return canonical names that come closest to a text, best first; those that it is the beginning of come first."""
+    """Return canonical names that come closest to a text, best first: the family that it names, else similar names."""
     key = name_key(text)
     family = [product.name for product in PRODUCTS if key and name_key(product.name).startswith(f"{key}-")]
     alike = difflib.get_close_matches(key, list(_BY_KEY), n=3 * limit, cutoff=0.5)
-    names = dict.fromkeys([*family, *(_BY_KEY[found].name for found in alike)])
+    names = dict.fromkeys(family or [_BY_KEY[found].name for found in alike])
     return tuple(names)[:limit]
 
 

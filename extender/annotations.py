@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
+from extender.problems import attempt
 from extender.workloads import WORKLOADS
 from scoring.annotations import list_parts
 from scoring.conditions import ANY_DEVICE, Conditions, parse_all, parse_preferences, unknown_keys
@@ -18,7 +19,7 @@ from scoring.errors import InvalidRequest
 from scoring.request import DEFAULT_SHARING, SharingMode, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 GPU_CONTAINER = "gpu-container"
 GPU_POLICY = "gpu-policy"
@@ -30,8 +31,6 @@ WORKLOAD = "workload"
 
 _MAX_NAME = 63
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_T = TypeVar("_T")
-_D = TypeVar("_D")
 _E = TypeVar("_E", bound=StrEnum)
 
 
@@ -45,19 +44,6 @@ class Wishes:
     preferences: tuple[tuple[str, float], ...] = ()
     policy: str | None = None
     workload: str | None = None
-
-
-def attempt(problems: list[InvalidRequest], default: _D, read: Callable[[], _T]) -> _T | _D:
-    """Return what ``read`` returns; where it raises InvalidRequest, note the problem and return the default.
-
-    A noted problem is kept for long, so it lets go of the frames and causes that it came through.
-    """
-    try:
-        return read()
-    except InvalidRequest as problem:
-        problem.__cause__ = problem.__context__ = None
-        problems.append(problem.with_traceback(None))
-        return default
 
 
 def read_wishes(annotations: Mapping[str, str], prefix: str, problems: list[InvalidRequest]) -> Wishes:

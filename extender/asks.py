@@ -10,8 +10,10 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from extender.problems import attempt
 from extender.quantity import MAX_MEMORY_MIB, memory_amount, parse_quantity, whole_number
 from scoring.errors import InvalidRequest
 from scoring.request import WHOLE_MILLI, ContainerAsk, ContainerKind
@@ -65,26 +67,32 @@ def fraction_percent(text: str, field: str) -> int:
     return percent.numerator
 
 
-def container_ask(rows: Rows, percent: int | None = None) -> ContainerAsk | None:
-    """Return what a container asks, None if it asks for nothing of ours.
+def container_ask(rows: Rows, percent: int | None, problems: list[InvalidRequest]) -> ContainerAsk | None:
+    """Return what a container asks, None if it asks for nothing of ours or cannot be understood.
 
-    ``percent`` is the share of each device that ``gpu-fraction`` gives this container. Raises InvalidRequest for the
-    first row that cannot be understood.
+    ``percent`` is the share of each device that ``gpu-fraction`` gives this container. Every problem is appended: those
+    of single rows first; where there are none, those of the rows together.
     """
-    _refuse_unknown(rows)
-    count = _amount(rows, GPU)
-    memory = _memory(rows)
-    compute = _amount(rows, GPU_COMPUTE)
-    if percent is None and not (count or memory or compute):
+    before = len(problems)
+    attempt(problems, None, partial(_refuse_unknown, rows))
+    count = attempt(problems, None, partial(_amount, rows, GPU))
+    memory = attempt(problems, None, partial(_memory, rows))
+    compute = attempt(problems, None, partial(_amount, rows, GPU_COMPUTE))
+    asks_nothing = percent is None and not (count or memory or compute)
+    if asks_nothing or len(problems) > before:
         return None
-    devices = _devices(rows, count)
+    devices = attempt(problems, None, partial(_devices, rows, count))
+    if devices is None:
+        return None
     if percent is not None:
-        return _fraction_ask(rows, devices, percent, memory, compute)
+        return attempt(problems, None, partial(_fraction_ask, rows, devices, percent, memory, compute))
     if memory is None and compute is None:
         return ContainerAsk(rows.container, devices, None, WHOLE_MILLI, rows.kind)
-    return ContainerAsk(
-        rows.container, devices, _memory_each(rows, memory, devices), _compute_each(rows, compute, devices), rows.kind
-    )
+    memory_each = attempt(problems, None, partial(_memory_each, rows, memory, devices))
+    compute_each = attempt(problems, None, partial(_compute_each, rows, compute, devices))
+    if len(problems) > before:
+        return None
+    return ContainerAsk(rows.container, devices, memory_each, compute_each, rows.kind)
 
 
 def _refuse_unknown(rows: Rows) -> None:

@@ -12,9 +12,10 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from extender.allocation import ALLOCATION_KEY, DEFAULT_PREFIX, DEVICES_KEY, claimed_keys, owners
-from extender.annotations import GPU_CONTAINER, MIG_PROFILE, Wishes, attempt, read_wishes
+from extender.annotations import GPU_CONTAINER, MIG_PROFILE, Wishes, read_wishes
 from extender.asks import GPU_COMPUTE, GPU_FRACTION, GPU_MEMORY, Rows, container_ask, fraction_percent
 from extender.effective import HostSide, effective_amount, effective_totals, host_side
+from extender.problems import attempt
 from extender.quantity import whole_number
 from scoring.errors import InvalidRequest
 from scoring.request import ContainerAsk, ContainerKind, PluginAsk, PodRequest, SharingMode
@@ -158,7 +159,7 @@ def _asks(
     for container in key.containers:
         rows = Rows(container.name, container.kind, dict(container.requests), prefix)
         share = percent if container.name == target else None
-        ask = attempt(problems, None, partial(container_ask, rows, share))
+        ask = container_ask(rows, share, problems)
         if ask is not None:
             asks.append(ask)
     return tuple(asks)
@@ -166,7 +167,7 @@ def _asks(
 
 def _fraction_container(key: _PodKey, annotations: Mapping[str, str], prefix: str) -> str | None:
     """Return the container that ``gpu-fraction`` is for, None where the pod has no such row."""
-    if prefix + GPU_FRACTION not in annotations:
+    if not annotations.get(prefix + GPU_FRACTION, "").strip():
         return None
     names = [container.name for container in key.containers]
     chosen = annotations.get(prefix + GPU_CONTAINER, "").strip()

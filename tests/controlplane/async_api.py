@@ -5,7 +5,7 @@ As a kubelet does, it goes on through an API server that restarts, a watch that 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
@@ -79,7 +79,7 @@ class AsyncApi:
         if answer.status_code not in (httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT):
             answer.raise_for_status()
 
-    async def follow(self, collection: str, *, field_selector: str = "") -> AsyncIterator[tuple[str, Json]]:
+    async def follow(self, collection: str, *, field_selector: str = "") -> AsyncGenerator[tuple[str, Json], None]:
         """Yield (`ADDED` | `MODIFIED` | `DELETED`, object) for ever; after a gap, objects may be told of again.
 
         An object that went during a gap is told of as DELETED, in its last known form.
@@ -104,7 +104,9 @@ class AsyncApi:
             except _Expired:
                 continue
 
-    async def _watch_on(self, collection: str, field_selector: str, version: str) -> AsyncIterator[tuple[str, Json]]:
+    async def _watch_on(
+        self, collection: str, field_selector: str, version: str
+    ) -> AsyncGenerator[tuple[str, Json], None]:
         """Watch from one resource version over any number of cut streams, until it has expired."""
         while True:
             query = {

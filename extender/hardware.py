@@ -1,0 +1,142 @@
+"""What is known of a node's devices, made from its agent's report.
+
+A device that vanishes from the reports while somebody holds a share of it stays, out of use, with what was known of it:
+totals never fall below what is booked, and the device gets its bookings back when it returns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from extender.intake import known_utilisation
+from node_agent.report import Device, Health, Mode, NodeState, Owner, Report
+from scoring.catalog import DeviceKind, device_kind
+from scoring.fleet import DeviceState, ModeCode
+
+GONE = "the agent no longer reports this device"
+
+_STATES = {
+    Health.HEALTHY: DeviceState.HEALTHY,
+    Health.SUSPECT: DeviceState.SUSPECT,
+    Health.OUT: DeviceState.OUT,
+    Health.PROBATION: DeviceState.OUT,
+    Health.LOST: DeviceState.OUT,
+    Health.CORDONED: DeviceState.OUT,
+}
+_MODES = {Mode.TIME_SLICING: ModeCode.TIME_SLICING, Mode.MPS: ModeCode.MPS, Mode.MIG: ModeCode.MIG}
+_DRIVER_TROUBLE = (NodeState.NO_DRIVER, NodeState.DRIVER_MISMATCH, NodeState.NO_ACCESS)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """One device as its agent reported it last. ``problem`` says in words why it takes no new pods."""
+
+    uuid: str
+    kind: DeviceKind
+    state: DeviceState
+    mode: ModeCode
+    capacity_mib: int
+    capacity_milli: int
+    foreign_mib: int
+    numa: int
+    link: int
+    health: Health
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAverage:
+    """An exponential average of utilisation: 0..1 and when it was last fed, seconds."""
+
+    value: float
+    at: float
+
+    def fed(self, utilisation: float, now: float, time_constant_s: float) -> LoadAverage:
+        """Return the average with one more sample; a sample counts for the time since the one before."""
+        weight = 1.0 - math.exp(-max(now - self.at, 0.0) / time_constant_s)
+        return LoadAverage(self.value + weight * (utilisation - self.value), now)
+
+
+def devices_of(report: Report) -> dict[str, DeviceFacts]:
+    """Return the schedulable devices of a report by UUID, in its order; a split GPU offers its instances only."""
+    return {
+        device.uuid: _facts(device, report)
+        for device in report.devices
+        if device.mig is not None or not device.mig_enabled
+    }
+
+
+def merged(
+    before: Mapping[str, DeviceFacts], reported: Mapping[str, DeviceFacts], booked: Iterable[str], state: NodeState
+) -> dict[str, DeviceFacts]:
+    """Return the devices to keep: those reported, then vanished ones of which somebody holds a share, out of use.
+
+    A driver in trouble makes every device vanish and none of them go: all stay, out of use.
+    """
+    kept = set(before) if state in _DRIVER_TROUBLE else set(booked)
+    vanished = {
+        uuid: replace(facts, state=DeviceState.OUT, health=Health.LOST, problem=GONE)
+        for uuid, facts in before.items()
+        if uuid in kept and uuid not in reported
+    }
+    return {**reported, **vanished}
+
+
+def averaged(
+    before: Mapping[str, LoadAverage], report: Report, now: float, time_constant_s: float
+) -> dict[str, LoadAverage]:
+    """Return the load of each device whose utilisation is known, fed with this report."""
+    averages = {}
+    for device in report.devices:
+        utilisation = known_utilisation(device)
+        if utilisation is not None:
+            start = before.get(device.uuid)
+            fresh = LoadAverage(utilisation, now)
+            averages[device.uuid] = fresh if start is None else start.fed(utilisation, now, time_constant_s)
+    return averages
+
+
+def _facts(device: Device, report: Report) -> DeviceFacts:
+    state, problem = _state(device)
+    return DeviceFacts(
+        uuid=device.uuid,
+        kind=_kind(device, report),
+        state=state,
+        mode=ModeCode.PLUGIN if device.owner is Owner.PLUGIN else _MODES[device.mode],
+        capacity_mib=max(device.total_mib - device.reserved_mib, 0),
+        capacity_milli=device.sm_milli,
+        foreign_mib=device.foreign_mib,
+        numa=-1 if device.numa_node is None else device.numa_node,
+        link=-1 if device.link_group is None else device.link_group,
+        health=device.health,
+        problem=problem,
+    )
+
+
+def _kind(device: Device, report: Report) -> DeviceKind:
+    return device_kind(
+        device.name,
+        architecture=device.architecture or 0,
+        compute_capability=device.compute_capability or (0, 0),
+        total_mib=device.total_mib,
+        driver=report.driver,
+        cuda=report.cuda,
+        mig_profile=device.mig.profile if device.mig is not None else None,
+        sm_milli=device.sm_milli,
+    )
+
+
+def _state(device: Device) -> tuple[DeviceState, str]:
+    """Return whether the device takes new pods, and if not, why. The gravest reason is named."""
+    state = _STATES[device.health]
+    if device.owner is Owner.CONTRADICTION:
+        return DeviceState.OUT, "Tangram and NVIDIA's device plugin both hand this device out"
+    if device.total_mib <= device.reserved_mib:
+        return DeviceState.OUT, "the device has no schedulable memory"
+    if state is DeviceState.OUT:
+        return state, device.fault or f"health: {device.health}"
+    if not device.mode_ready:
+        return DeviceState.OUT, f"{device.mode} is set up and not ready"
+    return state, device.fault

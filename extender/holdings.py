@@ -1,0 +1,92 @@
+"""What pods hold, as values: identities, holdings and what a device books for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+from scoring.request import Allocation, PodRequest
+
+Token = NewType("Token", int)
+"""Names one ``assume``; only its own ``forget`` and ``confirm`` carry it."""
+
+
+class Phase(StrEnum):
+    """How sure a holding is: reserved by a bind that is under way, or known to be bound."""
+
+    ASSUMED = "assumed"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """Which pod. A pod that is made again under the same name has another UID and is another pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBooking:
+    """What one device books for one pod: the most that any phase of it takes, in MiB and thousandths."""
+
+    uuid: str
+    memory_mib: int
+    compute_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one pod holds of one node.
+
+    ``allocation``       None for a pod that holds no device: its CPU and host memory count all the same
+    ``token``            None once confirmed
+    ``since``            when it was placed, seconds of the extender's clock; None if that was before we looked
+    ``is_terminating``   deletion was asked for; it still counts until the pod is gone
+    ``outcome_unknown``  its Binding was sent and nobody knows yet whether it landed
+    ``problem``          why the pod's share cannot be counted, in words; its node takes nothing more
+    """
+
+    pod: PodIdentity
+    node: str
+    phase: Phase
+    allocation: Allocation | None = None
+    booked: tuple[DeviceBooking, ...] = ()
+    cpu_milli: int = 0
+    host_memory_mib: int = 0
+    token: Token | None = None
+    since: float | None = None
+    is_terminating: bool = False
+    outcome_unknown: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """What a watch or a read says of a pod.
+
+    ``node`` and ``nominated`` are empty where the pod has none; ``is_over`` means that it ran to its end.
+    ``request`` is None where what it asks cannot be understood.
+    """
+
+    pod: PodIdentity
+    node: str = ""
+    nominated: str = ""
+    is_over: bool = False
+    is_terminating: bool = False
+    request: PodRequest | None = None
+    allocation: Allocation | None = None
+    booked: tuple[DeviceBooking, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What ``assume`` reserved: the token that settles it, and the shares to write."""
+
+    token: Token
+    node: str
+    allocation: Allocation

@@ -1,0 +1,117 @@
+"""A report's body as a value that can be believed: decoded, and every amount within what hardware can have.
+
+What a driver gets wrong all the time (utilisation of 4294967295 or 250) is "unknown", not an error. What cannot be
+meant at all refuses the whole report, so that the node keeps its last good one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from extender.errors import ExtenderError
+from node_agent.report import SCHEMA_VERSION, Device, Health, Mode, NodeState, Owner, Report
+
+MAX_DEVICES = 128
+MAX_USAGE = 4096
+MAX_TEXT = 256
+MAX_MEMORY_MIB = 16_777_216
+_MAX_INT16 = 32_767
+_MILLI = 1000
+
+_DECODER = msgspec.json.Decoder(Report)
+_EXPECTED = re.compile(r"Expected (.+?), got (.+)")
+_CHOICES: dict[str, type[StrEnum]] = {"state": NodeState, "health": Health, "owner": Owner, "mode": Mode}
+
+
+class InvalidReport(ExtenderError, ValueError):
+    """A report cannot be understood: ``field`` is the path in it, ``found`` what stands there, ``valid`` what could."""
+
+    code = "InvalidReport"
+
+    def __init__(self, field: str, found: str, valid: str) -> None:
+        self.field = field
+        self.found = found[:MAX_TEXT]
+        self.valid = valid
+        super().__init__(f"{field}: found {self.found}, valid is {valid}")
+
+
+def read_report(body: bytes) -> Report:
+    """Return the report in a body; raise InvalidReport for the first thing in it that cannot be meant."""
+    try:
+        report = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _undecodable(str(error)) from error
+    _check_head(report)
+    for number, device in enumerate(report.devices):
+        _check_device(f"$.devices[{number}]", device)
+    _check_unique(device.uuid for device in report.devices)
+    return report
+
+
+def known_utilisation(device: Device) -> float | None:
+    """Return utilisation as 0..1, None where the driver says nothing or nonsense."""
+    value = device.utilisation
+    return value if value is not None and math.isfinite(value) and 0 <= value <= 1 else None
+
+
+def _check_head(report: Report) -> None:
+    if report.version != SCHEMA_VERSION:
+        raise InvalidReport("$.version", str(report.version), str(SCHEMA_VERSION))
+    _check_text("$.node", report.node)
+    _check_text("$.agent_run", report.agent_run)
+    _check_range("$.sequence", report.sequence, 0, 2**63 - 1)
+    if len(report.devices) > MAX_DEVICES:
+        raise InvalidReport("$.devices", f"{len(report.devices)} devices", f"at most {MAX_DEVICES}")
+    if len(report.usage) > MAX_USAGE:
+        raise InvalidReport("$.usage", f"{len(report.usage)} entries", f"at most {MAX_USAGE}")
+    if len(report.plugin) > MAX_DEVICES:
+        raise InvalidReport("$.plugin", f"{len(report.plugin)} resources", f"at most {MAX_DEVICES}")
+
+
+def _check_device(path: str, device: Device) -> None:
+    _check_text(f"{path}.uuid", device.uuid)
+    for name in ("total_mib", "reserved_mib", "foreign_mib"):
+        _check_range(f"{path}.{name}", getattr(device, name), 0, MAX_MEMORY_MIB)
+    _check_range(f"{path}.sm_milli", device.sm_milli, 0, _MILLI)
+    for name in ("numa_node", "link_group"):
+        value = getattr(device, name)
+        if value is not None:
+            _check_range(f"{path}.{name}", value, -1, _MAX_INT16)
+    if device.mig is not None:
+        _check_text(f"{path}.mig.profile", device.mig.profile)
+        _check_text(f"{path}.mig.parent_uuid", device.mig.parent_uuid)
+
+
+def _check_text(field: str, text: str) -> None:
+    if not 0 < len(text) <= MAX_TEXT:
+        raise InvalidReport(field, f"{len(text)} characters", f"1 to {MAX_TEXT} characters")
+
+
+def _check_range(field: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidReport(field, str(value), f"{low} to {high}")
+
+
+def _check_unique(uuids: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for uuid in uuids:
+        if uuid in seen:
+            raise InvalidReport("$.devices", f"{uuid!r} twice", "each device once")
+        seen.add(uuid)
+
+
+def _undecodable(message: str) -> InvalidReport:
+    problem, _, path = message.partition(" - at `")
+    field = path.rstrip("`") or "$"
+    expected = _EXPECTED.fullmatch(problem)
+    if expected is not None:
+        return InvalidReport(field, expected[2].strip("`"), expected[1].strip("`"))
+    choices = _CHOICES.get(field.rpartition(".")[2])
+    if choices is not None:
+        return InvalidReport(field, problem, ", ".join(choices))
+    return InvalidReport(field, problem, f"a report of version {SCHEMA_VERSION}")

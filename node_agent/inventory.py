@@ -1,0 +1,305 @@
+"""Turns readings into a report: schedulable devices, foreign memory, use by pod; one bad device spoils no other.
+
+Pure apart from what it remembers of devices that were there before: a GPU that vanishes from the driver's list goes on
+being reported, as lost, so that the extender sees a lost device and not a smaller node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from node_agent.health import Verdict
+from node_agent.readings import Claims, DeviceReading, MigReading, ProcessReading, Readings, Tenant
+from node_agent.report import (
+    SCHEMA_VERSION,
+    Booking,
+    Device,
+    Health,
+    Mig,
+    Mode,
+    NodeState,
+    Owner,
+    Report,
+    Usage,
+)
+
+UNATTRIBUTED_NOISE_MIB = 64
+"""Memory in use that no listed process explains is ignored up to here: contexts and rounding, not a tenant."""
+
+FindTenant = Callable[[int], Tenant | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who reports: the node, one run of the agent (a fresh random word a start), the agent's version."""
+
+    node: str
+    agent_run: str
+    agent_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What besides readings goes into a report."""
+
+    bookings: Sequence[Booking] = ()
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How the memory in use on one device divides up: per pod and container of ours, and what is foreign."""
+
+    usage: tuple[Usage, ...]
+    foreign_mib: int
+
+
+class Inventory:
+    """Builds the reports of one node."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._known: dict[str, DeviceReading] = {}
+        self._sequence = 0
+
+    def report(self, readings: Readings, circumstances: Circumstances, find_tenant: FindTenant) -> Report:
+        """Return the next report; every call takes the next sequence number."""
+        self._sequence += 1
+        booked = _bookings_by_uuid(circumstances.bookings)
+        devices: list[Device] = []
+        usage: list[Usage] = []
+        for reading in self._with_vanished(readings):
+            for device, used in _schedulable(reading, circumstances, booked, find_tenant):
+                devices.append(device)
+                usage.extend(used)
+        return Report(
+            version=SCHEMA_VERSION,
+            node=self._identity.node,
+            agent_run=self._identity.agent_run,
+            sequence=self._sequence,
+            state=_state(readings.state, devices),
+            message=readings.message,
+            driver=readings.driver,
+            cuda=readings.cuda,
+            agent_version=self._identity.agent_version,
+            devices=tuple(devices),
+            plugin=circumstances.claims.plugin,
+            usage=tuple(usage),
+        )
+
+    def forget(self, uuid: str) -> None:
+        """Drop a device that the operator took out of the machine."""
+        self._known.pop(uuid, None)
+
+    def _with_vanished(self, readings: Readings) -> list[DeviceReading]:
+        present = {device.uuid: device for device in readings.devices}
+        vanished = [
+            replace(device, lost=True, processes=(), mig_devices=(), problem="no longer listed by the driver")
+            for uuid, device in self._known.items()
+            if uuid not in present
+        ]
+        self._known.update({uuid: _whole(device, self._known.get(uuid)) for uuid, device in present.items()})
+        return [self._known[uuid] for uuid in present] + vanished
+
+
+def _whole(device: DeviceReading, before: DeviceReading | None) -> DeviceReading:
+    """Give a device that no longer answers the identity and size that it had when it did."""
+    if before is None or not device.lost:
+        return device
+    return replace(
+        before,
+        lost=True,
+        problem=device.problem,
+        processes=(),
+        utilisation=None,
+        used_mib=None,
+        counters=device.counters,
+    )
+
+
+def _state(state: NodeState, devices: Iterable[Device]) -> NodeState:
+    if state is NodeState.OK and any(device.health is Health.LOST for device in devices):
+        return NodeState.DEGRADED
+    return state
+
+
+def _bookings_by_uuid(bookings: Iterable[Booking]) -> dict[str, list[Booking]]:
+    grouped: dict[str, list[Booking]] = defaultdict(list)
+    for booking in bookings:
+        grouped[booking.uuid].append(booking)
+    return grouped
+
+
+def _schedulable(
+    reading: DeviceReading,
+    circumstances: Circumstances,
+    booked: Mapping[str, Sequence[Booking]],
+    find_tenant: FindTenant,
+) -> Iterable[tuple[Device, tuple[Usage, ...]]]:
+    """Yield the devices that one physical GPU stands for: itself, and its MIG instances where it is split.
+
+    A split GPU is yielded too, marked ``mig_enabled``: nobody may take it, but its health and power are its instances'.
+    """
+    verdict = _judged(reading, circumstances.verdicts)
+    occupancy = occupancy_of(
+        reading.uuid, reading.processes, reading.used_mib, booked.get(reading.uuid, ()), find_tenant
+    )
+    yield _physical(reading, verdict, circumstances.claims, occupancy), occupancy.usage
+    for instance in reading.mig_devices:
+        shared = occupancy_of(
+            instance.uuid, instance.processes, instance.used_mib, booked.get(instance.uuid, ()), find_tenant
+        )
+        own = circumstances.verdicts.get(instance.uuid, verdict)
+        yield _instance(reading, instance, _worse(verdict, own), circumstances.claims, shared), shared.usage
+
+
+def _judged(reading: DeviceReading, verdicts: Mapping[str, Verdict]) -> Verdict:
+    verdict = verdicts.get(reading.uuid, Verdict(Health.HEALTHY))
+    if reading.lost and verdict.health not in {Health.LOST, Health.CORDONED}:
+        return Verdict(Health.LOST, reading.problem)
+    return verdict
+
+
+def _worse(parent: Verdict, own: Verdict) -> Verdict:
+    return own if own.health is Health.CORDONED or parent.health is Health.HEALTHY else parent
+
+
+def _physical(reading: DeviceReading, verdict: Verdict, claims: Claims, occupancy: Occupancy) -> Device:
+    return Device(
+        uuid=reading.uuid,
+        index=reading.index,
+        name=reading.name,
+        architecture=reading.architecture,
+        compute_capability=reading.compute_capability,
+        total_mib=reading.total_mib or 0,
+        reserved_mib=reading.reserved_mib or 0,
+        used_mib=reading.used_mib,
+        foreign_mib=occupancy.foreign_mib,
+        utilisation=load_of(reading),
+        memory_utilisation=reading.memory_utilisation,
+        temperature_celsius=reading.temperature_celsius,
+        power_watts=reading.power_watts,
+        power_limit_watts=reading.power_limit_watts,
+        health=verdict.health,
+        fault=verdict.fault,
+        owner=owner_of(reading.uuid, claims, has_usage=bool(occupancy.usage)),
+        mode=claims.modes.get(reading.uuid, Mode.TIME_SLICING),
+        mode_ready=reading.uuid not in claims.not_ready,
+        mig_enabled=reading.mig_enabled,
+        numa_node=reading.numa_node,
+        link_group=reading.link_group,
+        fabric_clique=reading.fabric_clique,
+        pci_bus_id=reading.pci_bus_id,
+    )
+
+
+def _instance(
+    parent: DeviceReading, instance: MigReading, verdict: Verdict, claims: Claims, occupancy: Occupancy
+) -> Device:
+    return Device(
+        uuid=instance.uuid,
+        index=parent.index,
+        name=parent.name,
+        architecture=parent.architecture,
+        compute_capability=parent.compute_capability,
+        total_mib=instance.total_mib or 0,
+        reserved_mib=instance.reserved_mib or 0,
+        used_mib=instance.used_mib,
+        foreign_mib=occupancy.foreign_mib,
+        sm_milli=_sm_milli(instance.sm_count, parent.sm_count),
+        health=verdict.health,
+        fault=verdict.fault,
+        owner=owner_of(instance.uuid, claims, has_usage=bool(occupancy.usage)),
+        mode=Mode.MIG,
+        mig=Mig(
+            parent_uuid=parent.uuid,
+            profile=instance.profile,
+            gi_id=instance.gi_id,
+            ci_id=instance.ci_id,
+            placement_start=instance.placement_start,
+            placement_size=instance.placement_size,
+        ),
+        numa_node=parent.numa_node,
+        pci_bus_id=parent.pci_bus_id,
+    )
+
+
+def _sm_milli(instance_sm: int | None, parent_sm: int | None) -> int:
+    if not instance_sm or not parent_sm:
+        return 1000
+    return min(1000, instance_sm * 1000 // parent_sm)
+
+
+def load_of(reading: DeviceReading) -> float | None:
+    """Return the load signal of a device, 0..1: SM activity where GPM offers it, else NVML's utilisation.
+
+    Node-side.md 7, rule 5. A split device has none: NVML does not measure it, and instances are exclusive anyway.
+    """
+    if reading.mig_enabled:
+        return None
+    return reading.utilisation if reading.sm_active is None else reading.sm_active
+
+
+def owner_of(uuid: str, claims: Claims, *, has_usage: bool) -> Owner:
+    """Say who hands the device out; a pod of ours on a device that the plugin advertises is a contradiction."""
+    if uuid not in claims.plugin_uuids:
+        return Owner.TANGRAM
+    return Owner.CONTRADICTION if has_usage else Owner.PLUGIN
+
+
+def occupancy_of(
+    uuid: str,
+    processes: Iterable[ProcessReading],
+    used_mib: int | None,
+    booked: Sequence[Booking],
+    find_tenant: FindTenant,
+) -> Occupancy:
+    """Divide the memory in use on one device into each tenant's and what is foreign.
+
+    A process of a pod that has no booking on this very device is foreign: the books leave no room for it. Memory that
+    no process explains (an MPS server's, managed memory, processes hidden from us) is taken to be our pods' up to what
+    they booked and do not visibly use, foreign beyond that.
+    """
+    pods = {booking.pod_uid for booking in booked}
+    memory: dict[tuple[str, str], int] = defaultdict(int)
+    ratios: dict[tuple[str, str], float] = {}
+    foreign_mib = explained_mib = 0
+    for process in processes:
+        tenant = find_tenant(process.pid)
+        held_mib = process.memory_mib or 0
+        if tenant is not None and tenant.is_mps_server:
+            continue
+        explained_mib += held_mib
+        if tenant is None or tenant.pod_uid not in pods:
+            foreign_mib += held_mib
+            continue
+        key = (tenant.pod_uid, tenant.container)
+        memory[key] += held_mib
+        if process.sm_ratio is not None:
+            ratios[key] = min(1.0, ratios.get(key, 0.0) + process.sm_ratio)
+    foreign_mib += _unexplained(used_mib, explained_mib, booked, sum(memory.values()))
+    usage = tuple(
+        Usage(
+            pod_uid=pod_uid,
+            uuid=uuid,
+            memory_mib=held_mib,
+            container=container,
+            sm_ratio=ratios.get((pod_uid, container)),
+        )
+        for (pod_uid, container), held_mib in sorted(memory.items())
+    )
+    return Occupancy(usage, foreign_mib)
+
+
+def _unexplained(used_mib: int | None, explained_mib: int, booked: Sequence[Booking], measured_mib: int) -> int:
+    if used_mib is None:
+        return 0
+    unexplained_mib = used_mib - explained_mib
+    slack_mib = max(0, sum(booking.memory_mib for booking in booked) - measured_mib)
+    beyond_mib = unexplained_mib - slack_mib
+    return beyond_mib if beyond_mib > UNATTRIBUTED_NOISE_MIB else 0

@@ -165,9 +165,14 @@ def filter_answer_columns(
 
     ``reasons`` is not looked at where the code is FIT. Equal to ``filter_answer`` but for the order inside the maps.
     """
-    passed = b",".join(names_json[codes == Code.FIT].tolist())
-    failed = _refusals(names_json, reasons, (codes != Code.FIT) & (codes != Code.UNRESOLVABLE))
-    unresolvable = _refusals(names_json, reasons, codes == Code.UNRESOLVABLE)
+    keys = np.where(codes == Code.UNRESOLVABLE, reasons + _UNRESOLVABLE_KEY, reasons).astype(np.uint8)
+    keys[codes == Code.FIT] = _FIT_KEY
+    groups = _grouped(names_json, keys)
+    passed = b",".join(groups.pop()[1]) if groups and groups[-1][0] == _FIT_KEY else b""
+    failed = b",".join(_refused(key, names) for key, names in groups if key < _UNRESOLVABLE_KEY)
+    unresolvable = b",".join(
+        _refused(key - _UNRESOLVABLE_KEY, names) for key, names in groups if key >= _UNRESOLVABLE_KEY
+    )
     return b"".join(
         (
             b'{"Nodes":null,"NodeNames":[',
@@ -210,22 +215,26 @@ def preempt_answer(victims: Mapping[str, Victims]) -> bytes:
 REASONS: tuple[Reason, ...] = tuple(Reason)
 """Reasons by the number that stands for each in ``filter_answer_columns``."""
 
+_UNRESOLVABLE_KEY = 64
+_FIT_KEY = 255
+assert len(REASONS) <= _UNRESOLVABLE_KEY
+
 _SENTENCES = tuple(_ENCODER.encode(reason.sentence) for reason in REASONS)
 _BIND_SPELLING = {field.name: field.encode_name for field in msgspec.structs.fields(BindArgs)}
 
 
-def _refusals(names_json: NDArray[np.object_], reasons: NDArray[np.integer], refused: NDArray[np.bool_]) -> bytes:
-    groups = []
-    for reason, names in _grouped(names_json[refused], reasons[refused]):
-        ending = b":" + _SENTENCES[reason]
-        groups.append((ending + b",").join(names) + ending)
-    return b",".join(groups)
+def _refused(reason: int, names: list[bytes]) -> bytes:
+    """Return the entries of a map for nodes that were refused for one reason."""
+    ending = b":" + _SENTENCES[reason]
+    return (ending + b",").join(names) + ending
 
 
 def _grouped(names: NDArray[np.object_], keys: NDArray[np.integer]) -> list[tuple[int, list[bytes]]]:
     """Return the names of each key, keys ascending, names of one key in their order."""
     if len(keys) == 0:
         return []
+    if keys.min() >= 0 and keys.max() < _UNRESOLVABLE_KEY:
+        keys = keys.astype(np.uint8)  # Bytes are sorted in a tenth of the time of words.
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(keys)]

@@ -154,6 +154,10 @@ class TestAnswers:
         with pytest.raises(TypeError, match="integers"):
             wire.prioritize_answer(wire.quote(["gpu-a"]), scores)
 
+    def test_scores_outside_the_contracts_range_are_passed_on_as_they_are(self):
+        answer = json.loads(wire.prioritize_answer(wire.quote(["a", "b", "c"]), np.array([1000, -1, 300])))
+        assert answer == [{"Host": "b", "Score": -1}, {"Host": "c", "Score": 300}, {"Host": "a", "Score": 1000}]
+
     def test_bind_answers_success_or_the_error(self):
         assert wire.bind_answer() == golden("bind-answer").strip()
         assert json.loads(wire.bind_answer('no "room"')) == {"Error": 'no "room"'}

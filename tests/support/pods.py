@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from extender.objects import Container, Pod
+from extender.objects import Pod
 
 PREFIX = "tangram.dev/"
 
@@ -52,8 +52,3 @@ def pod(
         "spec": {"containers": list(containers), "initContainers": list(init), **(spec or {})},
     }
     return msgspec.json.decode(msgspec.json.encode(raw), type=Pod)
-
-
-def bare_container(name: str) -> Container:
-    """Return a container that asks nothing."""
-    return Container(name=name)

@@ -27,7 +27,7 @@ from tests.controlplane.modules import (
     kubernetes_module,
 )
 
-NEEDED = ("etcd", "kube-apiserver", "kube-scheduler")
+NEEDED = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
 PROGRAMS = (*ETCD_PROGRAMS, *KUBERNETES_PROGRAMS)
 _PROGRESS_EVERY_S = 15.0
 _LOCK_POLL_S = 0.2

@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries(pytestconfig: pytest.Config) -> Binaries:
-    """Build etcd, kube-apiserver and kube-scheduler, or take them from the cache; progress is shown while it lasts."""
+    """Build what the tests start, or take it from the cache; progress is shown while it lasts."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     try:
         if capture is None:

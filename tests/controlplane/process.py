@@ -59,6 +59,7 @@ class Process:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **self.environment},
+                process_group=0,  # Ctrl-C in a terminal is for the test run, which ends its programs itself
             )
 
     def stop(self, *, within_s: float = _STOP_S) -> None:

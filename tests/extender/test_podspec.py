@@ -59,6 +59,10 @@ def test_rows_that_cannot_be_meant_are_refused(rows: dict[str, str | int], row: 
     assert valid in caught.value.valid
 
 
+def test_a_container_without_resources_asks_nothing():
+    assert not pod_request(pod({"name": "main"})).asks_gpu
+
+
 def test_rows_that_are_all_zero_ask_nothing():
     assert not pod_request(pod(container(rows={"gpu": 0, "gpu-memory": 0}))).asks_gpu
 
@@ -126,6 +130,11 @@ class TestFraction:
         with pytest.raises(InvalidRequest) as caught:
             pod_request(pod(container(rows=rows), annotations=annotations))
         assert caught.value.field == PREFIX + field
+
+    def test_beside_several_devices_it_is_that_fraction_of_each(self):
+        request = pod_request(pod(container(rows={"gpu": 2}), annotations={"gpu-fraction": "0.5"}))
+        assert request.containers == (ContainerAsk("main", 2, None, 500),)
+        assert effective_totals(request).compute_percent == 100
 
     def test_it_needs_a_container_named_where_there_are_several(self):
         with pytest.raises(InvalidRequest, match="one of a, b"):

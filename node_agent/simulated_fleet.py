@@ -147,8 +147,10 @@ class SimulatedFleet:
                     self._ready.put_nowait(name)
             self._woken.clear()
             wait_s = self._due[0][0] - now_s if self._due else math.inf
+            # Not wait_for: before Python 3.12 it can swallow a cancellation that meets the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), min(wait_s, 1.0))
+                async with asyncio.timeout(min(wait_s, 1.0)):
+                    await self._woken.wait()
 
     async def _serve(self) -> None:
         """Own one connection to each endpoint; sweep and push one node after the other."""
@@ -181,7 +183,8 @@ class SimulatedFleet:
                 continue
             try:
                 body = msgspec.json.encode(replace(report, bookings_generation=stream.generation))
-                answer = await asyncio.wait_for(wire.post(body, self._token_of(node.description.node)), _TIMEOUT_S)
+                async with asyncio.timeout(_TIMEOUT_S):
+                    answer = await wire.post(body, self._token_of(node.description.node))
             except (OSError, ValueError, TimeoutError, EOFError) as problem:
                 wire.close()
                 stream.failed(time.monotonic())

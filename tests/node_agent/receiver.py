@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import socket
 import ssl
 import threading
 import time
@@ -115,6 +117,8 @@ class _Server(http.server.ThreadingHTTPServer):
     def close_all(self) -> None:
         self.server_close()
         for request in self._open:
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
             request.close()  # type: ignore[attr-defined]
 
 

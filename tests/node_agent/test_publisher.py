@@ -1,3 +1,4 @@
+import socket
 import ssl
 import time
 
@@ -136,7 +137,7 @@ class TestTrouble:
                 connection.push(report())
 
     def test_slow_replica_holds_nobody_else_up(self, publish):
-        silent = ssl.socket.socket()
+        silent = socket.socket()
         silent.bind(("127.0.0.2", 0))
         silent.listen()
         try:

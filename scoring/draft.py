@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.catalog import DeviceKind
-from scoring.fleet import COLUMNS, DEVICE_COLUMNS, NODE_COLUMNS, NO_KIND, Fleet, NodeState, Row
+from scoring.fleet import COLUMNS, DEVICE_COLUMNS, NODE_COLUMNS, Fleet, NodeState, Row
 
 _FIRST_ROWS = 64
 _FIRST_WIDTH = 8
@@ -116,7 +116,7 @@ class FleetDraft:
             self.touch(row)
 
     def set_load(self, row: Row, load: npt.NDArray[np.float32], settling_milli: npt.NDArray[np.int32]) -> None:
-        """Write the load of a node's devices (slot order). The row counts as unchanged for what does not look at load."""
+        """Write the load of a node's devices (slot order). Of the row that does not count as a change."""
         count = len(load)
         self._own("load")[:count, row] = load
         self._own("settling_milli")[:count, row] = settling_milli
@@ -125,9 +125,9 @@ class FleetDraft:
 
     def book(self, row: Row, slot: int, memory_mib: int, compute_milli: int, sharers: int) -> None:
         """Add to the books of one device; negative values take away."""
-        self._own("booked_mib")[slot, row] += memory_mib  # type: ignore[arg-type]
-        self._own("booked_milli")[slot, row] += compute_milli  # type: ignore[arg-type]
-        self._own("sharers")[slot, row] += sharers  # type: ignore[arg-type]
+        self._own("booked_mib")[slot, row] += memory_mib
+        self._own("booked_milli")[slot, row] += compute_milli
+        self._own("sharers")[slot, row] += sharers
         self.touch(row)
 
     def kind_index(self, kind: DeviceKind) -> int:
@@ -210,6 +210,3 @@ def _empty_column(name: str, width: int, rows: int) -> npt.NDArray[np.generic]:
         return np.full(rows, empty, dtype)
     dtype, empty = DEVICE_COLUMNS[name]
     return np.full((width, rows), empty, dtype)
-
-
-assert NO_KIND == DEVICE_COLUMNS["kind"][1]

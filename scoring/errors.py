@@ -18,7 +18,7 @@ class ScoringError(Exception):
 class InvalidRequest(ScoringError, ValueError):
     """Something that a pod asks cannot be understood.
 
-    ``field`` is the resource or annotation as the author wrote it, ``found`` its value, ``valid`` what would be accepted.
+    ``field`` is the resource or annotation as the author wrote it, ``found`` its value, ``valid`` what is accepted.
     """
 
     def __init__(self, field: str, found: str, valid: str) -> None:

@@ -1,7 +1,8 @@
 """Exact search for devices on one node, for requests of several containers that a greedy pass could not place.
 
-Plain integers, depth first, largest ask first. Devices in the same state are tried once. The search is cut off after
-``STEPS`` tries: then the node counts as not fitting, which wastes room but never overbooks.
+Plain integers, depth first, largest ask first. Devices in the same state are tried once, and of asks that are equal the
+later one takes no earlier device. The search is cut off after ``STEPS`` tries: then the node counts as not fitting,
+which wastes room but never overbooks.
 """
 
 from __future__ import annotations
@@ -10,96 +11,111 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from scoring.phases import Phase, phases
-from scoring.request import ContainerAsk
+from scoring.request import ContainerAsk, ContainerKind
 
-STEPS = 20_000
+STEPS = 2_000
 
-Need = tuple[Sequence[int], Sequence[int]]
-"""MiB and thousandths that one share would book on each device."""
+Numbers = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node in plain numbers, slot by slot; the last three hold one entry an ask.
+
+    ``group``   the device's group; all devices of one container come from one group, -1 is no group
+    ``usable``  where the ask may be placed at all, given room
+    """
+
+    free_mib: Numbers
+    free_milli: Numbers
+    group: Numbers
+    usable: tuple[tuple[bool, ...], ...]
+    need_mib: tuple[Numbers, ...]
+    need_milli: tuple[Numbers, ...]
 
 
 @dataclass(slots=True)
 class _Search:
     asks: Sequence[ContainerAsk]
-    usable: Sequence[bool]
+    node: Node
+    inits: Sequence[Phase]
     free_mib: list[int]
     free_milli: list[int]
-    needs: Sequence[Need]
-    group: Sequence[int] | None
-    steps: int = STEPS
-    chosen: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    steps: int
+    chosen: dict[int, Numbers] = field(default_factory=dict)
 
 
-def search(
-    asks: Sequence[ContainerAsk],
-    usable: Sequence[bool],
-    free_mib: Sequence[int],
-    free_milli: Sequence[int],
-    needs: Sequence[Need],
-    group: Sequence[int] | None = None,
-) -> tuple[tuple[int, ...], ...] | None:
-    """Return slots for each ask, in the request's order, or None where there is no way (or none within the bound).
-
-    ``group`` numbers each device's group when all devices of a container must be of one group; -1 is no group.
-    """
-    state = _Search(asks, usable, list(free_mib), list(free_milli), needs, group)
+def search(asks: Sequence[ContainerAsk], node: Node, steps: int = STEPS) -> tuple[Numbers, ...] | None:
+    """Return slots for each ask, in the request's order, or None where there is no way (or none within ``steps``)."""
     plan = phases(asks)
     main = next((phase.placed_now for phase in plan if phase.is_main), ())
-    if not _place_main(state, main, [phase for phase in plan if not phase.is_main]):
+    inits = [phase for phase in plan if not phase.is_main]
+    state = _Search(asks, node, inits, list(node.free_mib), list(node.free_milli), steps)
+    if not _place_main(state, main, None):
         return None
     return tuple(state.chosen[at] for at in range(len(asks)))
 
 
-def _place_main(state: _Search, remaining: Sequence[int], inits: Sequence[Phase]) -> bool:
+def _place_main(state: _Search, remaining: Numbers, before: int | None) -> bool:
+    """Place the remaining asks of the main phase, then the init containers; ``before`` is the ask placed last."""
     if not remaining:
-        return all(_place_init(state, phase) for phase in inits)
+        return all(_place_init(state, phase) for phase in state.inits)
     at, rest = remaining[0], remaining[1:]
-    for slots in _ways(state, at):
+    for slots in _ways(state, at, _first_slot(state, at, before)):
         state.steps -= 1
         if state.steps < 0:
             return False
         state.chosen[at] = slots
-        _take(state, at, slots, 1)
-        found = _place_main(state, rest, inits)
-        _take(state, at, slots, -1)
+        _take(state, at, 1)
+        found = _place_main(state, rest, at)
+        _take(state, at, -1)
         if found:
             return True
     return False
 
 
+def _first_slot(state: _Search, at: int, before: int | None) -> int:
+    """Return the slot to begin with: asks for one device that are equal may swap, so only one order is tried."""
+    if before is None or state.asks[at].count > 1 or not _are_equal(state.asks[at], state.asks[before]):
+        return 0
+    return state.chosen[before][0]
+
+
+def _are_equal(one: ContainerAsk, other: ContainerAsk) -> bool:
+    if _is_sidecar(one) or _is_sidecar(other):
+        return False
+    return (one.count, one.memory_mib, one.compute_milli) == (other.count, other.memory_mib, other.compute_milli)
+
+
+def _is_sidecar(ask: ContainerAsk) -> bool:
+    return ask.kind is ContainerKind.SIDECAR
+
+
 def _place_init(state: _Search, phase: Phase) -> bool:
-    """Place one init container beside the sidecars that run by then, on what the main phase leaves it: everything else.
-
-    The main phase has not begun, so its app containers hold nothing yet.
-    """
-    running = [at for at in state.chosen if at not in phase.placed_now]
-    for at in running:
-        _take(state, at, state.chosen[at], -1)
-    for at in phase.beside:
-        _take(state, at, state.chosen[at], 1)
-    at = phase.placed_now[0]
-    slots = next(_ways(state, at), None)
+    """Place one init container beside the sidecars that run by then; app containers hold nothing yet."""
+    running = (state.free_mib, state.free_milli)
+    state.free_mib, state.free_milli = list(state.node.free_mib), list(state.node.free_milli)
     for beside in phase.beside:
-        _take(state, beside, state.chosen[beside], -1)
-    for other in running:
-        _take(state, other, state.chosen[other], 1)
-    if slots is not None:
-        state.chosen[at] = slots
-    return slots is not None
+        _take(state, beside, 1)
+    at = phase.placed_now[0]
+    slots = next(_ways(state, at, 0), None)
+    state.free_mib, state.free_milli = running
+    if slots is None:
+        return False
+    state.chosen[at] = slots
+    return True
 
 
-def _ways(state: _Search, at: int) -> Iterator[tuple[int, ...]]:
+def _ways(state: _Search, at: int, first: int) -> Iterator[Numbers]:
     """Yield choices of devices for one ask; of choices whose devices are in equal states only the first."""
-    need_mib, need_milli = state.needs[at]
+    need_mib, need_milli, usable = state.node.need_mib[at], state.node.need_milli[at], state.node.usable[at]
     fitting = [
         slot
-        for slot in range(len(state.usable))
-        if state.usable[slot]
-        and 0 < need_mib[slot] <= state.free_mib[slot]
-        and need_milli[slot] <= state.free_milli[slot]
+        for slot in range(first, len(usable))
+        if usable[slot] and need_mib[slot] <= state.free_mib[slot] and need_milli[slot] <= state.free_milli[slot]
     ]
     for together in _groups_of(state, at, fitting):
-        alike: dict[tuple[int, ...], list[int]] = {}
+        alike: dict[Numbers, list[int]] = {}
         for slot in together:
             alike.setdefault(_state_of(state, slot), []).append(slot)
         yield from _draws(list(alike.values()), state.asks[at].count)
@@ -107,13 +123,14 @@ def _ways(state: _Search, at: int) -> Iterator[tuple[int, ...]]:
 
 def _groups_of(state: _Search, at: int, fitting: list[int]) -> list[list[int]]:
     """Return the sets of devices from which one ask may draw: all that fit, or one group each."""
-    if state.group is None or state.asks[at].count == 1:
+    if state.asks[at].count == 1:
         return [fitting]
-    numbers = sorted({state.group[slot] for slot in fitting if state.group[slot] >= 0})
-    return [[slot for slot in fitting if state.group[slot] == number] for number in numbers]
+    group = state.node.group
+    numbers = sorted({group[slot] for slot in fitting if group[slot] >= 0})
+    return [[slot for slot in fitting if group[slot] == number] for number in numbers]
 
 
-def _draws(classes: list[list[int]], count: int) -> Iterator[tuple[int, ...]]:
+def _draws(classes: list[list[int]], count: int) -> Iterator[Numbers]:
     """Yield the ways to draw ``count`` devices from classes of equal ones, as many as possible from the first."""
     if count == 0:
         yield ()
@@ -124,14 +141,19 @@ def _draws(classes: list[list[int]], count: int) -> Iterator[tuple[int, ...]]:
                 yield (*first[:taken], *others)
 
 
-def _state_of(state: _Search, slot: int) -> tuple[int, ...]:
-    booked = tuple(amount[slot] for need in state.needs for amount in need)
-    group = -1 if state.group is None else state.group[slot]
-    return state.free_mib[slot], state.free_milli[slot], group, *booked
+def _state_of(state: _Search, slot: int) -> Numbers:
+    """Return all in which devices can differ. Init containers find what was free at first, less the sidecars."""
+    node = state.node
+    asks = tuple(amount[slot] for of_asks in (node.usable, node.need_mib, node.need_milli) for amount in of_asks)
+    now = (state.free_mib[slot], state.free_milli[slot], node.group[slot], *asks)
+    if not state.inits:
+        return now
+    sidecars = (at for at, slots in state.chosen.items() if slot in slots and _is_sidecar(state.asks[at]))
+    return *now, node.free_mib[slot], node.free_milli[slot], *sidecars
 
 
-def _take(state: _Search, at: int, slots: tuple[int, ...], sign: int) -> None:
-    need_mib, need_milli = state.needs[at]
-    for slot in slots:
+def _take(state: _Search, at: int, sign: int) -> None:
+    need_mib, need_milli = state.node.need_mib[at], state.node.need_milli[at]
+    for slot in state.chosen[at]:
         state.free_mib[slot] -= sign * need_mib[slot]
         state.free_milli[slot] -= sign * need_milli[slot]

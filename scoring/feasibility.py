@@ -1,4 +1,4 @@
-"""Whether a node can take a request, and if not, why: the ordered checks.
+"""Whether a node can take a request's asks one by one, and if not, why: the ordered checks.
 
 Two kinds of check, in this order:
 
@@ -7,19 +7,20 @@ Two kinds of check, in this order:
 - *state*: what changes by itself or by eviction. Report fresh, devices usable, memory free, compute free. A failure is
   UNSCHEDULABLE, so that preemption may look at the node.
 
-Within each kind the first check that leaves too few devices names the reason.
+Within each kind the first check that leaves too few devices names the reason. Whether the asks fit *together* is found
+by placing them (``placement``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
 
-from scoring.candidates import large_enough, needs
-from scoring.fleet import BoolArray, ByteArray, DeviceState, Fleet, IntArray, ModeCode, NodeState
-from scoring.request import ContainerAsk, PodRequest, SharingMode
+from scoring.eligibility import mode_matches
+from scoring.fleet import BoolArray, ByteArray, Fleet, NodeState
+from scoring.ground import Ground
+from scoring.needs import takes_whole_device
+from scoring.phases import phases
+from scoring.request import SharingMode
 from scoring.status import Code, Reason
 
 REASONS: tuple[Reason, ...] = tuple(Reason)
@@ -29,114 +30,92 @@ NO_REASON = 255
 
 _REASON_NUMBER = {reason: number for number, reason in enumerate(REASONS)}
 
+Verdicts = tuple[ByteArray, ByteArray]
+"""The code and the reason number of every node; FIT goes with NO_REASON."""
+
 
 def reason_number(reason: Reason) -> int:
     """Return the number that stands for a reason in a column."""
     return _REASON_NUMBER[reason]
 
 
-@dataclass(frozen=True, slots=True)
-class Eligible:
-    """Which devices a request may use at all, as masks of shape ``(width, nodes)``, each included in the one before.
+def one_by_one(ground: Ground) -> Verdicts:
+    """Return the worst verdict of any ask looked at on its own; among equals the first ask's reason.
 
-    ``present`` is a device, ``matching`` meets the pod's conditions, ``sharing`` offers the kind of share asked,
-    ``usable`` is healthy on a node with a fresh report.
+    Topology is not looked at.
     """
-
-    present: BoolArray
-    matching: BoolArray
-    sharing: BoolArray
-    usable: BoolArray
-
-
-def eligible(request: PodRequest, fleet: Fleet) -> Eligible:
-    """Return which devices the request may use, whatever they have free."""
-    present = fleet.kind >= 0
-    matching = present & _kind_matches(request, fleet)
-    if request.conditions.names_devices:
-        matching &= _uuid_matches(request, fleet)
-    sharing = matching & _mode_matches(request)[fleet.mode]
-    fresh = fleet.node_state == NodeState.FRESH
-    usable = sharing & (fleet.device_state >= DeviceState.SUSPECT) & fresh
-    return Eligible(present, matching, sharing, usable)
-
-
-def shortfall(
-    request: PodRequest, ask: ContainerAsk, fleet: Fleet, masks: Eligible, free: tuple[IntArray, IntArray]
-) -> tuple[ByteArray, ByteArray]:
-    """Return the code and the reason number of every node for one ask on its own; FIT with NO_REASON where it fits.
-
-    ``free`` is the free MiB and the free thousandths of every device. Topology is not looked at.
-    """
-    need_mib, need_milli = needs(request, ask, fleet)
-    sized = masks.sharing & large_enough(ask, fleet) & (need_mib > 0)
-    usable = masks.usable & sized
-    has_memory = usable & (need_mib <= free[0])
-    has_both = has_memory & (need_milli <= free[1])
-    whole = ask.is_whole or request.is_exclusive
-    memory_reason = Reason.NO_FREE_DEVICE if whole else Reason.INSUFFICIENT_MEMORY
-    compute_reason = Reason.NO_FREE_DEVICE if whole else Reason.INSUFFICIENT_COMPUTE
-    steps: tuple[tuple[npt.NDArray[np.bool_], Code, Reason], ...] = (
-        (_enough(masks.present, 1), Code.UNRESOLVABLE, Reason.NO_DEVICES),
-        (_enough(masks.present, ask.count), Code.UNRESOLVABLE, Reason.TOO_FEW_DEVICES),
-        (_enough(masks.matching, ask.count), Code.UNRESOLVABLE, Reason.NO_MATCHING_DEVICE),
-        (_enough(masks.sharing, ask.count), Code.UNRESOLVABLE, Reason.NO_SHARING_MODE),
-        (_enough(sized, ask.count), Code.UNRESOLVABLE, Reason.DEVICE_TOO_SMALL),
-        (_enough(usable, ask.count), Code.UNSCHEDULABLE, Reason.NO_HEALTHY_DEVICE),
-        (_enough(has_memory, ask.count), Code.UNSCHEDULABLE, memory_reason),
-        (_enough(has_both, ask.count), Code.UNSCHEDULABLE, compute_reason),
-    )
-    code = np.full(len(fleet), Code.FIT, np.uint8)
-    reason = np.full(len(fleet), NO_REASON, np.uint8)
-    for passed, failed_code, failed_reason in reversed(steps):
-        code[~passed] = failed_code
-        reason[~passed] = reason_number(failed_reason)
-    _judge_nodes(fleet, code, reason)
+    code, reason = shortfall(ground, 0)
+    for at in range(1, len(ground.asks)):
+        ask_code, ask_reason = shortfall(ground, at)
+        worse = ask_code < code
+        code, reason = np.where(worse, ask_code, code), np.where(worse, ask_reason, reason)
+    if len(ground.asks) > 1:
+        too_few = _too_few_whole(ground) & (code > Code.UNRESOLVABLE)
+        _refuse(too_few, Code.UNRESOLVABLE, Reason.TOO_FEW_DEVICES, (code, reason))
     return code, reason
 
 
-def _judge_nodes(fleet: Fleet, code: ByteArray, reason: ByteArray) -> None:
+def shortfall(ground: Ground, at: int) -> Verdicts:
+    """Return the verdict of every node for one ask on its own."""
+    masks, need, count = ground.eligible, ground.needs[at], ground.asks[at].count
+    sized = masks.sharing & need.sized
+    usable = masks.usable & sized
+    has_memory = usable & (need.mib <= ground.free_mib)
+    has_both = has_memory & (need.milli <= ground.free_milli)
+    memory_reason, compute_reason = _shortages(ground, at)
+    steps: tuple[tuple[BoolArray, Code, Reason], ...] = (
+        (_enough(masks.present, 1), Code.UNRESOLVABLE, Reason.NO_DEVICES),
+        (_enough(masks.present, count), Code.UNRESOLVABLE, Reason.TOO_FEW_DEVICES),
+        (_enough(masks.matching, count), Code.UNRESOLVABLE, Reason.NO_MATCHING_DEVICE),
+        (_enough(masks.sharing, count), Code.UNRESOLVABLE, Reason.NO_SHARING_MODE),
+        (_enough(sized, count), Code.UNRESOLVABLE, Reason.DEVICE_TOO_SMALL),
+        (_enough(usable, count), Code.UNSCHEDULABLE, Reason.NO_HEALTHY_DEVICE),
+        (_enough(has_memory, count), Code.UNSCHEDULABLE, memory_reason),
+        (_enough(has_both, count), Code.UNSCHEDULABLE, compute_reason),
+    )
+    code = np.full(len(ground.fleet), Code.FIT, np.uint8)
+    reason = np.full(len(ground.fleet), NO_REASON, np.uint8)
+    for passed, failed_code, failed_reason in reversed(steps):
+        _refuse(~passed, failed_code, failed_reason, (code, reason))
+    _judge_nodes(ground.fleet, (code, reason))
+    return code, reason
+
+
+def _shortages(ground: Ground, at: int) -> tuple[Reason, Reason]:
+    """Return the reasons for too little memory and compute: no untouched device, where only whole ones will do."""
+    if ground.asks[at].is_whole or ground.request.sharing == {SharingMode.EXCLUSIVE}:
+        return Reason.NO_FREE_DEVICE, Reason.NO_FREE_DEVICE
+    return Reason.INSUFFICIENT_MEMORY, Reason.INSUFFICIENT_COMPUTE
+
+
+def _too_few_whole(ground: Ground) -> BoolArray:
+    """Return the nodes that have fewer eligible devices than the pod's containers take whole at one time."""
+    modes = mode_matches(ground.request)
+    whole = [ask.count if takes_whole_device(ground.request, ask)[modes].all() else 0 for ask in ground.asks]
+    most = max(sum(whole[at] for at in (*phase.beside, *phase.placed_now)) for phase in phases(ground.asks))
+    return ~_enough(ground.eligible.sharing, most)
+
+
+def _judge_nodes(fleet: Fleet, verdicts: Verdicts) -> None:
     """Let the state of the node speak where structure does not forbid the placement, or nothing is known of it."""
     state = fleet.node_state
-    possible = code > Code.UNRESOLVABLE
-    for node_state, node_reason in ((NodeState.STALE, Reason.NO_REPORT), (NodeState.CONFLICTED, Reason.NODE_CONFLICTED)):
-        _refuse(possible & (state == node_state), Code.UNSCHEDULABLE, node_reason, code, reason)
-    _refuse(state == NodeState.UNREPORTED, Code.UNSCHEDULABLE, Reason.NO_REPORT, code, reason)
-    _refuse(state == NodeState.EMPTY, Code.UNSCHEDULABLE, Reason.UNKNOWN_NODE, code, reason)
+    possible = verdicts[0] > Code.UNRESOLVABLE
+    for node_state, node_reason in (
+        (NodeState.STALE, Reason.NO_REPORT),
+        (NodeState.CONFLICTED, Reason.NODE_CONFLICTED),
+    ):
+        _refuse(possible & (state == node_state), Code.UNSCHEDULABLE, node_reason, verdicts)
+    _refuse(state == NodeState.UNREPORTED, Code.UNSCHEDULABLE, Reason.NO_REPORT, verdicts)
+    _refuse(state == NodeState.EMPTY, Code.UNSCHEDULABLE, Reason.UNKNOWN_NODE, verdicts)
 
 
-def _refuse(where: BoolArray, failed: Code, because: Reason, code: ByteArray, reason: ByteArray) -> None:
+def _refuse(where: BoolArray, failed: Code, because: Reason, verdicts: Verdicts) -> None:
+    code, reason = verdicts
     code[where] = failed
     reason[where] = reason_number(because)
 
 
 def _enough(mask: BoolArray, count: int) -> BoolArray:
     if count == 1:
-        return mask.any(axis=0)
-    return mask.sum(axis=0, dtype=np.int16) >= count
-
-
-def _kind_matches(request: PodRequest, fleet: Fleet) -> BoolArray:
-    """Look conditions up by device kind: a fleet has few kinds. The last entry answers for absent devices (-1)."""
-    by_kind = np.zeros(len(fleet.kinds) + 1, np.bool_)
-    by_kind[:-1] = [request.conditions.matches(kind) for kind in fleet.kinds]
-    return by_kind[fleet.kind]
-
-
-def _uuid_matches(request: PodRequest, fleet: Fleet) -> BoolArray:
-    """Mark devices that conditions on UUIDs let through; only nodes that hold a named device are walked."""
-    conditions = request.conditions
-    matches = np.full(fleet.kind.shape, conditions.uuid_include is None, np.bool_)
-    named = conditions.uuid_exclude | (conditions.uuid_include or frozenset())
-    for row, uuids in enumerate(fleet.uuids):
-        if not named.isdisjoint(uuids):
-            matches[: len(uuids), row] = [conditions.allows_uuid(uuid) for uuid in uuids]
-    return matches
-
-
-def _mode_matches(request: PodRequest) -> BoolArray:
-    matches = np.zeros(len(ModeCode), np.bool_)
-    for mode in ModeCode:
-        exclusive = SharingMode.EXCLUSIVE in request.sharing and mode in (ModeCode.TIME_SLICING, ModeCode.MPS)
-        matches[mode] = mode is not ModeCode.PLUGIN and (mode.sharing in request.sharing or exclusive)
-    return matches
+        return np.asarray(mask.any(axis=0))
+    return np.asarray(mask.sum(axis=0, dtype=np.int16) >= count)

@@ -151,7 +151,7 @@ class Fleet:
             names=names,
             rows={name: Row(index) for index, name in enumerate(names)},
             uuids=tuple(self.uuids[row] for row in rows),
-            **columns,
+            **columns,  # type: ignore[arg-type]
         )
 
     def with_shares(self, changes: Mapping[tuple[int, int], tuple[int, int, int]]) -> Fleet:
@@ -169,7 +169,7 @@ class Fleet:
         return replace(self, booked_mib=mib, booked_milli=milli, sharers=sharers)
 
     def emptied(self) -> Fleet:
-        """Return the fleet as it would be with every pod and foreign process gone, every device healthy and reported."""
+        """Return the fleet as it would be with every pod and foreign process gone and every device healthy."""
         nothing = np.zeros_like(self.booked_mib)
         nothing.setflags(write=False)
         healthy = np.where(self.kind >= 0, np.uint8(DeviceState.HEALTHY), np.uint8(DeviceState.ABSENT))

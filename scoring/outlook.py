@@ -2,7 +2,7 @@
 
 The fragmentation measure is FGD's (Weng et al., "Beware of Fragmentation", ATC 2023): F_n(M) is what of node n's free
 GPU a pod drawn from the mix M cannot use, on average. For shape m with probability p_m, r_d the rest of device d in
-thousandths and a_m what m needs of such a device:
+thousandths, a_m what m needs of such a device:
 
     m asks no GPU, does not match the device, or the node lacks the CPU   F_n(m) = sum of r_d
     m asks one device (a share or a whole one)                            F_n(m) = sum of r_d where r_d < a_m
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.catalog import DeviceKind
-from scoring.request import WHOLE_MILLI
+from scoring.request import WHOLE_MILLI, SharingMode
 from scoring.workload import Mix, Shape
 
 TYPICAL_SHARE = 0.95
@@ -35,8 +35,9 @@ class Outlook:
     """Tables made from a mix for the kinds of a fleet.
 
     ``cpu_levels``     ascending CPU asks of the shapes, 1/1000 core; level b = how many of them the free CPU admits
-    ``unusable``       shape (kinds, levels + 1, 1001): expected unusable part of a device's rest
-    ``several``        device count k > 1 -> probability of such shapes, shape (kinds, levels + 1)
+    ``unusable``       shape (kinds + 1, levels + 1, 1001): expected unusable part of a device's rest; row 0, of zeros,
+                       is for absent devices and for kinds that came after the outlook was made
+    ``several``        device count k > 1 -> probability of such shapes, shape (kinds + 1, levels + 1)
     """
 
     cpu_levels: npt.NDArray[np.int64]
@@ -50,24 +51,30 @@ class Outlook:
 
     @classmethod
     def of(cls, mix: Mix, kinds: tuple[DeviceKind, ...]) -> Outlook:
-        """Work the tables out; kinds * CPU levels * 1001 values."""
+        """Work the tables out: (kinds + 1) * (CPU levels + 1) * 1001 values."""
         typical = mix.covering(TYPICAL_SHARE)
         if not typical.shapes or not kinds:
             return cls.empty()
         levels = np.unique(np.array([shape.cpu_milli for shape, _ in typical.shapes], np.int64))
-        unusable = np.zeros((len(kinds), len(levels) + 1, WHOLE_MILLI + 1), np.float32)
+        unusable = np.zeros((len(kinds) + 1, len(levels) + 1, WHOLE_MILLI + 1), np.float32)
         several: dict[int, npt.NDArray[np.float32]] = {}
-        for number, kind in enumerate(kinds):
+        for number, kind in enumerate(kinds, start=1):
+            unusable[number, 0] = _RESTS
             for shape, weight in typical.shapes:
-                first = int(np.searchsorted(levels, shape.cpu_milli)) + 1
-                unusable[number, :first] += weight * _RESTS
+                admitted = int(np.searchsorted(levels, shape.cpu_milli)) + 1
                 need = _need_milli(shape, kind)
-                lost = _RESTS if need is None else np.where(need > _RESTS, _RESTS, np.float32(0))
-                unusable[number, first:] += weight * lost
-                if need is not None and shape.count > 1:
+                if need is None:
+                    continue
+                unusable[number, admitted, need:] -= np.float32(weight) * _RESTS[need:]
+                if shape.count > 1:
                     table = several.setdefault(shape.count, np.zeros(unusable.shape[:2], np.float32))
-                    table[number, first:] += weight
-        return cls(levels, unusable, several)
+                    table[number, admitted:] += weight
+        return cls(levels, np.cumsum(unusable, axis=1, dtype=np.float32), several)
+
+    def known_kinds(self, kind: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+        """Return the rows of the tables for a column of kinds."""
+        known = 0 if self.unusable is None else len(self.unusable) - 1
+        return np.where(kind < known, kind + 1, 0).astype(np.int16)
 
     @property
     def knows_demand(self) -> bool:
@@ -80,9 +87,19 @@ class Outlook:
 
 
 def _need_milli(shape: Shape, kind: DeviceKind) -> int | None:
-    """Return what a shape needs of one device of a kind, 1..1000; None if the device is of no use to it."""
+    """Return what a shape needs of one device of a kind, 1..1000; None if the device is of no use to it.
+
+    The device stands for the physical one or a MIG instance, which a pod takes whole.
+    """
     if shape.count == 0 or not shape.conditions.matches(kind):
         return None
     of_memory = -(-(shape.memory_mib or 0) * WHOLE_MILLI // max(kind.total_mib, 1))
-    need = max(of_memory, shape.compute_milli or 0, 1)
-    return need if need <= WHOLE_MILLI else None
+    is_whole = shape.memory_mib is None and shape.compute_milli == WHOLE_MILLI
+    if kind.mig_profile is not None:
+        enough = of_memory <= WHOLE_MILLI and (is_whole or (shape.compute_milli or 0) <= kind.sm_milli)
+        return WHOLE_MILLI if enough and SharingMode.MIG in shape.sharing else None
+    if shape.sharing == {SharingMode.MIG} or of_memory > WHOLE_MILLI:
+        return None
+    if shape.sharing == {SharingMode.EXCLUSIVE}:
+        return WHOLE_MILLI
+    return max(of_memory, shape.compute_milli or 0, 1)

@@ -1,7 +1,7 @@
 """The verbs of the core: filter, score and place are three readings of one evaluation.
 
-``evaluate`` looks at every node of a fleet: filter reads its verdicts, prioritize its scores. ``allocation_on`` looks at
-one node the same way and names the shares: bind takes them. Nothing here remembers anything.
+``evaluate`` looks at every node of a fleet: filter reads its verdicts, prioritize its scores. ``allocation_on`` looks
+at one node the same way and names the shares: bind takes them. Nothing here remembers anything.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scoring.candidates import needs
 from scoring.feasibility import NO_REASON, REASONS
-from scoring.fleet import ByteArray, Fleet, FloatArray, IntArray, ModeCode
+from scoring.fleet import Fleet, FloatArray, IntArray, ModeCode
+from scoring.needs import need_of, takes_whole_device
 from scoring.outlook import Outlook
 from scoring.phases import phases
 from scoring.placement import Placements, place
@@ -68,24 +68,19 @@ def levels(score: FloatArray, order: npt.NDArray[np.uint32]) -> IntArray:
     return below
 
 
-def allocation_on(
-    request: PodRequest, fleet: Fleet, row: int, policy: Policy, outlook: Outlook
-) -> PlacedPod | Verdict:
+def allocation_on(request: PodRequest, fleet: Fleet, row: int, policy: Policy, outlook: Outlook) -> PlacedPod | Verdict:
     """Return the placement on one node as shares, or the verdict that refuses it."""
     node = fleet.take(np.array([row]))
     placements = evaluate(request, node, policy, outlook)
     found = verdict(placements, 0)
     if not found.fits:
         return found
-    uuids, containers = node.uuids[0], []
-    for ask, slots in zip(request.containers, placements.slots, strict=True):
-        need_mib, need_milli = needs(request, ask, node)
-        shares = tuple(
-            Share(uuids[slot], int(need_mib[slot, 0]), int(need_milli[slot, 0]), _mode(request, node, int(slot)))
-            for slot in slots[:, 0]
-        )
-        containers.append((ask.name, shares))
-    allocation = Allocation(tuple(containers), policy.name)
+    uuids = node.uuids[0]
+    containers = tuple(
+        (ask.name, _shares(request, ask, node, slots[:, 0].tolist()))
+        for ask, slots in zip(request.containers, placements.slots, strict=True)
+    )
+    allocation = Allocation(containers, policy.name)
     kinds = {ask.name: ask.kind for ask in request.containers}
     slot_of = {uuid: slot for slot, uuid in enumerate(uuids)}
     booked = booked_by(allocation, kinds)
@@ -118,8 +113,13 @@ def _sums(shares: Iterable[Share]) -> dict[str, tuple[int, int]]:
     return sums
 
 
-def _mode(request: PodRequest, node: Fleet, slot: int) -> SharingMode:
-    """Return how the share is held: a whole or exclusive one is shared with nobody, whatever the device's mode."""
-    mode = ModeCode(int(node.mode[slot, 0])).sharing
-    alone = request.is_exclusive or any(ask.is_whole for ask in request.containers)
-    return SharingMode.EXCLUSIVE if alone and mode is not SharingMode.MIG else mode
+def _shares(request: PodRequest, ask: ContainerAsk, node: Fleet, slots: list[int]) -> tuple[Share, ...]:
+    """Return an ask's shares on the only node of a fleet. One that takes all of a device is shared with nobody."""
+    need, takes_all = need_of(request, ask, node), takes_whole_device(request, ask)
+    shares = []
+    for slot in slots:
+        mode = ModeCode(int(node.mode[slot, 0]))
+        alone = takes_all[mode] and mode is not ModeCode.MIG
+        sharing = SharingMode.EXCLUSIVE if alone else mode.sharing
+        shares.append(Share(node.uuids[0][slot], int(need.mib[slot, 0]), int(need.milli[slot, 0]), sharing))
+    return tuple(shares)

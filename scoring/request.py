@@ -18,7 +18,7 @@ WHOLE_MILLI = 1000
 
 
 class ContainerKind(StrEnum):
-    """How a container runs: one after the other before the pod, beside everything that follows, or as the pod itself."""
+    """How a container runs: alone before the pod, beside everything that follows, or as the pod itself."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -132,5 +132,5 @@ class Allocation:
     policy: str
 
     def shares(self) -> tuple[Share, ...]:
-        """Return all shares, container by container. What is *booked* is less where containers run one after another."""
+        """Return all shares, container by container; less is *booked* where containers run one after another."""
         return tuple(share for _, shares in self.containers for share in shares)

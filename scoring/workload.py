@@ -1,8 +1,8 @@
 """The mix of request shapes to expect, as a value.
 
 A shape is what matters of a request for planning: its largest ask, its CPU, its conditions and kinds of sharing. A mix
-is a bounded set of shapes with weights that sum to 1. ``MixHistogram`` learns one: every pod seen adds one to its shape,
-and everything counted before fades with a half-life given in pods, so time does not enter.
+is a bounded set of shapes with weights that sum to 1. ``MixHistogram`` learns one: every pod adds one to its shape, and
+everything counted before fades with a half-life given in pods, so time does not enter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fragmentation: Fragmentation Gradient Descent, the placement after which the pods to come can use most of what is left.
+"""Fragmentation: the gradient descent of FGD, after which the pods to come can use most of what is left.
 
 The measure and its tables are in ``outlook``; Weng et al., "Beware of Fragmentation", ATC 2023.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from scoring.candidates import Candidates, Values
+from scoring.candidates import Candidates, Values, over_devices
 from scoring.outlook import Outlook
 from scoring.request import WHOLE_MILLI
 
@@ -22,7 +22,7 @@ def fragmentation(candidates: Candidates) -> Values:
     if outlook.unusable is None:
         return np.full(len(fleet), 0.5, np.float32)
     gain = _gain(candidates, outlook, outlook.unusable)
-    return (1.0 / (1.0 + np.exp(-gain / STEEPNESS_MILLI))).astype(np.float32)
+    return np.asarray(1.0 / (1.0 + np.exp(-gain / STEEPNESS_MILLI)), np.float32)
 
 
 def _gain(candidates: Candidates, outlook: Outlook, unusable: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -30,15 +30,17 @@ def _gain(candidates: Candidates, outlook: Outlook, unusable: npt.NDArray[np.flo
     cpu_free = fleet.cpu_capacity_milli - fleet.cpu_booked_milli
     level = outlook.cpu_level(cpu_free)
     level_after = outlook.cpu_level(cpu_free - candidates.request.cpu_milli)
-    present = fleet.kind >= 0
-    kind = np.where(present, fleet.kind, 0)
+    kind = outlook.known_kinds(fleet.kind)
     rest, left = candidates.rest_milli, candidates.left_milli
-    before = unusable[kind, level, rest].sum(axis=0) + _several(outlook, fleet.kind, level, rest)
+    before = over_devices(unusable[kind, level, rest]) + _several(outlook, kind, level, rest)
     after_all = unusable[kind, level_after, rest]
     taken = unusable[kind, level_after, left] - after_all
     untouched_less = ((rest == WHOLE_MILLI) & (left < WHOLE_MILLI)).astype(np.int16) * count
-    after = after_all.sum(axis=0) + count * taken + _several(outlook, fleet.kind, level_after, rest, untouched_less)
-    return (before - after).astype(np.float32)
+    after = (
+        over_devices(after_all) + np.float32(count) * taken + _several(outlook, kind, level_after, rest, untouched_less)
+    )
+    gain: npt.NDArray[np.float32] = before - after
+    return gain
 
 
 def _several(
@@ -55,8 +57,8 @@ def _several(
     untouched = (rest == WHOLE_MILLI).sum(axis=0)
     if untouched_less is not None:
         untouched = np.maximum(untouched - untouched_less, 0)
-    first_kind = np.maximum(kind.max(axis=0), 0)
+    one_kind = kind.max(axis=0)
     total = np.zeros(untouched.shape, np.float32)
     for count, weight in outlook.several.items():
-        total += np.where(untouched < count, weight[first_kind, level] * untouched * np.float32(WHOLE_MILLI), 0)
+        total += np.where(untouched < count, weight[one_kind, level] * untouched * np.float32(WHOLE_MILLI), 0)
     return total

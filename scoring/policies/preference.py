@@ -9,7 +9,7 @@ from scoring.conditions import preference_weight
 
 
 def preference(candidates: Candidates) -> Values:
-    """Return the author's weight for the device, as a part of the greatest weight; 1 everywhere if nothing is preferred."""
+    """Return the author's weight for the device, as a part of the greatest weight; 1 if nothing is preferred."""
     fleet, preferences = candidates.fleet, candidates.request.preferences
     if not preferences:
         return np.ones(len(fleet), np.float32)

@@ -8,7 +8,7 @@ from scoring.candidates import Candidates, Values
 
 CHEAPEST = 0.05
 DEAREST = 64.0
-"""Bounds of relative cost (T4 = 1) between which the scale runs: a small MIG instance to twice the dearest whole device."""
+"""Bounds of relative cost (T4 = 1) of the scale: from a small MIG instance to twice the dearest whole device."""
 
 
 def sufficiency(candidates: Candidates) -> Values:

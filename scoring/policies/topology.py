@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from scoring.candidates import Candidates, Values
-from scoring.fleet import BoolArray
 from scoring.groups import holds_ask
 
 
@@ -17,7 +16,5 @@ def topology(candidates: Candidates) -> Values:
     fleet, count = candidates.fleet, candidates.ask.count
     if count == 1:
         return np.ones(len(fleet), np.float32)
-    fits: BoolArray = (candidates.need_mib <= candidates.free_mib) & (candidates.need_milli <= candidates.free_milli)
-    fits &= fleet.kind >= 0
-    value = np.where(holds_ask(fleet.numa, fits, count), np.float32(0.5), np.float32(0))
-    return np.where(holds_ask(fleet.link, fits, count), np.float32(1), value)
+    value = np.where(holds_ask(fleet.numa, candidates.fits, count), np.float32(0.5), np.float32(0))
+    return np.where(holds_ask(fleet.link, candidates.fits, count), np.float32(1), value)

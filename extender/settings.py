@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     """Everything that an operator can set.
 
     ``prefix``                domain of resources and annotations
+    ``api_server``            plain address of the API server; empty: that of the pod's own cluster
     ``bind_deadline_s``       a bind answers within this; keep it below the scheduler's ``httpTimeout`` and the lease
     ``kube_timeout_s``        one call to the API server
     ``unknown_settle_s``      a bind without an answer may land for so long; a later read without a node frees it
@@ -50,6 +51,7 @@ class Settings(BaseSettings):
     prefix: str = Field("tangram.dev", pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$")
     host: str = "127.0.0.1"
     port: int = Field(8270, ge=0, le=65_535)
+    api_server: str = Field("", pattern=r"^(https?://\S+)?$")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
 
     max_scheduler_body_bytes: int = Field(8 * 2**20, ge=1024, le=2**30)

@@ -229,6 +229,15 @@ class ClusterStore(Bookkeeping):
         if held is not None and held.booked:
             self.note_growth(held.node, by_pod_end=True)
 
+    def is_open(self, token: Token) -> bool:
+        """Return whether the assumption of this token waits to be settled."""
+        return self._assumed_by(token) is not None
+
+    def is_in_doubt(self, token: Token) -> bool:
+        """Return whether a Binding on this token was sent whose outcome nobody knows."""
+        holding = self._assumed_by(token)
+        return holding is not None and holding.outcome_unknown
+
     # Inside.
 
     def _on_loop(self) -> None:

@@ -1,0 +1,201 @@
+"""Wires the extender together; no logic. The lifespan owns every task and every thread.
+
+``create_app`` returns an ASGI application: the scheduler's and the agents' routes raw in front, FastAPI behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import structlog
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from extender.advertiser import Advertiser
+from extender.allocation import Injector
+from extender.binder import Binder
+from extender.clock import Clock, SystemClock
+from extender.decisions import Decisions
+from extender.evaluations import Evaluations
+from extender.kube import Kube
+from extender.metrics import Metrics, StateCollector
+from extender.objects import Node, Pod
+from extender.observing import NodeHandler, PodHandler
+from extender.readiness import NODES, PODS, Readiness
+from extender.reflection import NODES as NODE_KIND
+from extender.reflection import PODS as POD_KIND
+from extender.reflection import ListWatch
+from extender.reflector import ReflectorThread
+from extender.routes.api import api_router
+from extender.routes.ops import ops_router
+from extender.routes.raw import FrontDoor, RawRoute
+from extender.routes.reports import Guard, ReportRoutes, anyone
+from extender.routes.scheduler import SchedulerRoutes
+from extender.services import Services
+from extender.settings import Settings
+from extender.statistics import state_gauges
+from extender.store import ClusterStore
+from extender.waker import Waker
+
+_LOG = structlog.get_logger(__name__)
+_EXPIRE_INTERVAL_S = 1.0
+_OUTLOOK_INTERVAL_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an extender stands in.
+
+    ``source``    lists and watches; None leaves the store to whoever calls its verbs
+    ``may_act``   whether this replica holds the lease
+    ``guard``     who may report for which node
+    """
+
+    kube: Kube
+    source: ListWatch | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    may_act: Callable[[], bool] = lambda: True
+    guard: Guard = anyone
+    injector: Injector = Injector.ENVIRONMENT
+
+
+class Extender:
+    """The ASGI application, with its parts in reach for whoever embeds it."""
+
+    def __init__(self, settings: Settings, around: Surroundings) -> None:
+        self.services = build_services(settings, around)
+        self._around = around
+        self._advertiser = Advertiser(
+            self.services.store, around.kube, settings, around.clock, self.services.metrics, around.may_act
+        )
+        web = FastAPI(title="Tangram", lifespan=self._lifespan, redirect_slashes=False)
+        web.include_router(api_router(self.services))
+        web.include_router(ops_router(self.services))
+        self.web = web
+        self._door = FrontDoor(self._raw_routes(settings), web)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        await self._door(scope, receive, send)
+
+    def pod_handler(self) -> PodHandler:
+        """Return what takes pods in from a reflector."""
+        store = self.services.store
+        return PodHandler(self.services.settings.key_prefix, store.set_pod, store.release, lambda: self._listed(PODS))
+
+    def node_handler(self) -> NodeHandler:
+        """Return what takes nodes in from a reflector."""
+        store = self.services.store
+        return NodeHandler(
+            self.services.settings.key_prefix, store.set_node, store.remove_node, lambda: self._listed(NODES)
+        )
+
+    def _raw_routes(self, settings: Settings) -> dict[str, RawRoute]:
+        scheduler = SchedulerRoutes(self.services)
+        reports = ReportRoutes(self.services, self._around.guard)
+        limit = settings.max_scheduler_body_bytes
+        return {
+            "/v1/filter": RawRoute(scheduler.filter, limit),
+            "/v1/prioritize": RawRoute(scheduler.prioritize, limit),
+            "/v1/preempt": RawRoute(scheduler.preempt, limit),
+            "/v1/bind": RawRoute(scheduler.bind, limit),
+            "/v1/reports": RawRoute(reports.report, settings.max_report_body_bytes),
+        }
+
+    def _listed(self, kind: str) -> None:
+        if kind == NODES:
+            self.services.store.nodes_listed()
+        self.services.readiness.listed(kind, self._around.clock.now())
+        gc.collect()
+        gc.freeze()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        reflectors = self._start_reflectors()
+        tasks = [asyncio.create_task(job(), name=name) for name, job in self._jobs().items()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for reflector in reflectors:
+                await reflector.stop()
+
+    def _start_reflectors(self) -> tuple[ReflectorThread[Node] | ReflectorThread[Pod], ...]:
+        source = self._around.source
+        if source is None:
+            return ()
+        nodes = ReflectorThread(source, NODE_KIND, self.node_handler())
+        pods = ReflectorThread(source, POD_KIND, self.pod_handler())
+        nodes.start()
+        pods.start()
+        return nodes, pods
+
+    def _jobs(self) -> dict[str, Callable[[], Coroutine[None, None, None]]]:
+        services, settings = self.services, self.services.settings
+        every = self._every
+        return {
+            "expire": every(_EXPIRE_INTERVAL_S, self._expire),
+            "settle": every(settings.settle_interval_s, self._settle),
+            "outlook": every(_OUTLOOK_INTERVAL_S, self._refresh_outlook),
+            "advertise": every(settings.advertise_interval_s, self._advertiser.round),
+            "wake": every(min(1.0, settings.wake_interval_s), services.waker.round),
+        }
+
+    def _every(
+        self, seconds: float, step: Callable[[], Awaitable[object]]
+    ) -> Callable[[], Coroutine[None, None, None]]:
+        """Return a job that repeats a step until it is cancelled; a step that raises is logged and tried again."""
+
+        async def job() -> None:
+            while True:
+                try:
+                    await step()
+                except Exception:  # noqa: BLE001 - the edge of a task: one bad round must not end it
+                    _LOG.exception("job_failed", job=getattr(step, "__qualname__", "?"))
+                await self._around.clock.sleep(seconds)
+
+        return job
+
+    async def _expire(self) -> None:
+        for name in self.services.store.expire(self._around.clock.now()):
+            _LOG.warning("node_stale", node=name)
+
+    async def _settle(self) -> None:
+        settled = await self.services.binder.settle()
+        if settled:
+            self.services.metrics.settled.labels("settled").inc(settled)
+
+    async def _refresh_outlook(self) -> None:
+        self.services.evaluations.refresh_outlook(self.services.store.snapshot())
+
+
+def create_app(settings: Settings, around: Surroundings) -> Extender:
+    """Return the extender as an ASGI application."""
+    return Extender(settings, around)
+
+
+def build_services(settings: Settings, around: Surroundings) -> Services:
+    """Return the parts, wired."""
+    clock, metrics = around.clock, Metrics()
+    store = ClusterStore(settings, first_generation=int(clock.wall()))
+    evaluations = Evaluations(settings)
+    waker = Waker(around.kube, settings, clock, metrics, around.may_act)
+    store.on_growth = waker.note_growth
+    metrics.registry.register(StateCollector(lambda: state_gauges(store)))
+    return Services(
+        settings=settings,
+        clock=clock,
+        store=store,
+        readiness=Readiness(lambda: store.unreported, settings.reports_wait_s),
+        evaluations=evaluations,
+        binder=Binder(store, around.kube, evaluations, settings, clock, around.may_act, around.injector),
+        waker=waker,
+        decisions=Decisions(settings.decisions_kept),
+        metrics=metrics,
+    )

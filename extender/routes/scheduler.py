@@ -1,0 +1,200 @@
+"""What kube-scheduler asks: filter, prioritize, preempt, bind.
+
+Each route is the whole story: wire arguments, what the pod asks, every node judged, an answer. Filter and prioritize
+write nothing anywhere. Whatever goes wrong, the scheduler gets 200 with the reason (prioritize, which has no place for
+one, neutral scores); only preempt, whose answer cannot tell an error, uses the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from extender import wire
+from extender.decisions import Verb
+from extender.errors import ExtenderError, NotActive
+from extender.evaluations import Judgement
+from extender.nodenames import UNKNOWN_ROW, NodeNames, SentNodes
+from extender.objects import Pod
+from extender.observing import identity
+from extender.podspec import pod_request
+from extender.preempting import worthwhile_victims
+from extender.routes.raw import TEXT, Answer, Headers
+from extender.routes.record import Recorder
+from extender.services import Memo, Services
+from scoring.errors import ScoringError
+from scoring.feasibility import reason_number
+from scoring.fleet import ByteArray
+from scoring.pipeline import levels
+from scoring.status import Code, Reason
+
+_LOG = structlog.get_logger(__name__)
+
+EXPECTED = (ExtenderError, ScoringError)
+"""What callers, pods and the world outside cause; anything else is a bug of ours."""
+
+
+class SchedulerRoutes:
+    """The four verbs."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._recorder = Recorder(services)
+        self._names = NodeNames()
+
+    async def filter(self, body: bytes, headers: Headers) -> Answer:
+        """Answer which nodes can take the pod, and why the others cannot."""
+        del headers
+        return await self._guarded(Verb.FILTER, lambda: self._filter(body), _filter_error)
+
+    async def prioritize(self, body: bytes, headers: Headers) -> Answer:
+        """Answer how well each node suits the pod: integers 0 to 10, exactly one 10."""
+        del headers
+        return await self._guarded(Verb.PRIORITIZE, lambda: self._prioritize(body), lambda _: _neutral(body))
+
+    async def preempt(self, body: bytes, headers: Headers) -> Answer:
+        """Answer on which nodes an eviction would let the pod in, and whom to evict."""
+        del headers
+        return await self._guarded(Verb.PREEMPT, lambda: self._preempt(body), _preempt_error)
+
+    async def bind(self, body: bytes, headers: Headers) -> Answer:
+        """Bind the pod to the node, and answer whether that was done."""
+        del headers
+        return await self._guarded(Verb.BIND, lambda: self._bind(body), _bind_error)
+
+    async def _filter(self, body: bytes) -> bytes:
+        started = self._services.clock.now()
+        args = wire.decode_nodes_args(body)
+        self._check_deciding()
+        judgement = self._judge(args.pod)
+        sent = self._names.sent(args.names(), judgement.fleet)
+        code, reason = _verdicts(judgement, sent)
+        self._keep_memo(args.pod, judgement, sent, code)
+        self._recorder.filtered(args.pod, judgement, code, reason, started)
+        return wire.filter_answer_columns(sent.names_json, code, reason)
+
+    async def _prioritize(self, body: bytes) -> bytes:
+        started = self._services.clock.now()
+        args = wire.decode_nodes_args(body)
+        self._check_deciding()
+        memo = self._services.memos.find(args.pod.metadata.uid, args.names_json, started)
+        judgement = memo.judgement if memo is not None else self._judge(args.pod)
+        quoted = self._names.quoted(judgement.fleet)
+        if memo is not None:
+            sent = SentNodes(memo.rows, quoted[memo.rows])
+        else:
+            sent = self._names.sent(args.names(), judgement.fleet)
+        scores = _levels(judgement, sent)
+        self._recorder.prioritized(args.pod, judgement, sent, scores, started)
+        return wire.prioritize_answer(sent.names_json, scores)
+
+    async def _preempt(self, body: bytes) -> bytes:
+        started = self._services.clock.now()
+        args = wire.decode_preempt_args(body)
+        self._check_deciding()
+        services = self._services
+        request = pod_request(args.pod, services.settings.key_prefix)
+        kept = worthwhile_victims(identity(args.pod), request, args.victims, services.store, services.evaluations)
+        self._recorder.preempted(args.pod, len(args.victims), kept, started)
+        return wire.preempt_answer(kept)
+
+    async def _bind(self, body: bytes) -> bytes:
+        started = self._services.clock.now()
+        args = wire.decode_bind_args(body)
+        self._check_deciding()
+        try:
+            bound = await self._services.binder.bind(args)
+        except EXPECTED as error:
+            self._recorder.not_bound(args, error, started)
+            raise
+        self._recorder.bound(args, bound, started)
+        return wire.bind_answer()
+
+    def _judge(self, pod: Pod) -> Judgement:
+        services = self._services
+        request = pod_request(pod, services.settings.key_prefix)
+        services.evaluations.note(request)
+        kept = services.store.kept_from(identity(pod))
+        return services.evaluations.judge(request, services.store.snapshot(), kept)
+
+    def _check_deciding(self) -> None:
+        missing = self._services.readiness.missing(self._services.clock.now())
+        if missing:
+            raise NotActive(missing)
+
+    def _keep_memo(self, pod: Pod, judgement: Judgement, sent: SentNodes, code: ByteArray) -> None:
+        passed = code == Code.FIT
+        names_json = b"[" + b",".join(sent.names_json[passed].tolist()) + b"]"
+        memo = Memo(self._services.clock.now(), names_json, sent.rows[passed], judgement)
+        self._services.memos.keep(pod.metadata.uid, memo)
+
+    async def _guarded(
+        self, verb: Verb, answer: Callable[[], Awaitable[bytes]], on_error: Callable[[str], Answer]
+    ) -> Answer:
+        """Answer; whatever is raised becomes the verb's way of telling an error, counted and logged."""
+        started = self._services.clock.now()
+        try:
+            body = await answer()
+        except EXPECTED as error:
+            self._count(verb, getattr(error, "code", type(error).__name__))
+            _LOG.warning("refused", verb=verb, error=str(error))
+            return on_error(str(error))
+        except Exception as error:  # noqa: BLE001 - the edge of a route: the scheduler must get its answer
+            self._count(verb, "bug")
+            _LOG.exception("bug", verb=verb)
+            return on_error(f"internal error of the extender: {type(error).__name__}")
+        finally:
+            self._services.metrics.verb_seconds.labels(verb).observe(self._services.clock.now() - started)
+        self._count(verb, "ok")
+        return Answer(body)
+
+    def _count(self, verb: Verb, outcome: str) -> None:
+        self._services.metrics.answers.labels(verb, outcome).inc()
+
+
+def _verdicts(judgement: Judgement, sent: SentNodes) -> tuple[ByteArray, ByteArray]:
+    """Return code and reason of every node sent; one that we do not know is refused with its own reason."""
+    if not len(judgement.fleet):
+        count = len(sent)
+        unknown = np.full(count, reason_number(Reason.UNKNOWN_NODE), np.uint8)
+        return np.full(count, Code.UNSCHEDULABLE, np.uint8), unknown
+    strangers = sent.rows == UNKNOWN_ROW
+    code, reason = judgement.code[sent.rows], judgement.reason[sent.rows]
+    code[strangers] = Code.UNSCHEDULABLE
+    reason[strangers] = reason_number(Reason.UNKNOWN_NODE)
+    return code, reason
+
+
+def _levels(judgement: Judgement, sent: SentNodes) -> npt.NDArray[np.int32]:
+    """Return 0..10 for every node sent; a node that no longer fits gets 0."""
+    scores = np.zeros(len(sent), np.int32)
+    if len(judgement.fleet):
+        code, _ = _verdicts(judgement, sent)
+        fits = np.flatnonzero(code == Code.FIT)
+        rows = sent.rows[fits]
+        scores[fits] = levels(judgement.score[rows], judgement.fleet.order[rows])
+    return scores
+
+
+def _filter_error(message: str) -> Answer:
+    return Answer(wire.filter_answer((), {}, {}, message))
+
+
+def _bind_error(message: str) -> Answer:
+    return Answer(wire.bind_answer(message))
+
+
+def _preempt_error(message: str) -> Answer:
+    return Answer(message.encode(), 503, TEXT)
+
+
+def _neutral(body: bytes) -> Answer:
+    """Return 0 for every node that was sent, as far as names can be read."""
+    try:
+        names = wire.quote(tuple(dict.fromkeys(wire.decode_nodes_args(body).names())))
+    except ExtenderError:
+        names = np.empty(0, object)
+    return Answer(wire.prioritize_answer(names, np.zeros(len(names), np.int32)))

@@ -21,10 +21,12 @@ from extender.binder import Binder
 from extender.clock import Clock, SystemClock
 from extender.decisions import Decisions
 from extender.evaluations import Evaluations
+from extender.holdings import ObservedPod
 from extender.kube import Kube
 from extender.metrics import Metrics, StateCollector
 from extender.objects import Node, Pod
 from extender.observing import NodeHandler, PodHandler
+from extender.pages.live import LiveView
 from extender.readiness import NODES, PODS, Readiness
 from extender.reflection import NODES as NODE_KIND
 from extender.reflection import PODS as POD_KIND
@@ -32,6 +34,7 @@ from extender.reflection import ListWatch
 from extender.reflector import ReflectorThread
 from extender.routes.api import api_router
 from extender.routes.ops import ops_router
+from extender.routes.pages import page_routes
 from extender.routes.raw import FrontDoor, RawRoute
 from extender.routes.reports import Guard, ReportRoutes, anyone
 from extender.routes.scheduler import SchedulerRoutes
@@ -75,6 +78,8 @@ class Extender:
         web = FastAPI(title="Tangram", lifespan=self._lifespan, redirect_slashes=False)
         web.include_router(api_router(self.services))
         web.include_router(ops_router(self.services))
+        self._view = LiveView(self.services.store, self.services.decisions, around.clock)
+        web.include_router(page_routes(self._view))
         self.web = web
         self._door = FrontDoor(self._raw_routes(settings), web)
 
@@ -84,8 +89,17 @@ class Extender:
 
     def pod_handler(self) -> PodHandler:
         """Return what takes pods in from a reflector."""
-        store = self.services.store
-        return PodHandler(self.services.settings.key_prefix, store.set_pod, store.release, lambda: self._listed(PODS))
+        store, waiting = self.services.store, self._view.waiting
+
+        def on_pod(seen: ObservedPod) -> None:
+            store.set_pod(seen)
+            waiting.on_pod(seen, self._around.clock.now())
+
+        def on_gone(uid: str) -> None:
+            store.release(uid)
+            waiting.on_gone(uid)
+
+        return PodHandler(self.services.settings.key_prefix, on_pod, on_gone, lambda: self._listed(PODS))
 
     def node_handler(self) -> NodeHandler:
         """Return what takes nodes in from a reflector."""
@@ -123,6 +137,7 @@ class Extender:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self._view.stop()
             for reflector in reflectors:
                 await reflector.stop()
 

@@ -12,6 +12,9 @@ from extender.app import Extender
 from extender.settings import Settings
 
 KEEP_ALIVE_S = 120
+SHUTDOWN_S = 5
+"""How long answers under way, and live pages, may take when the process is told to stop."""
+
 BACKLOG = 8192
 
 
@@ -28,6 +31,7 @@ def server_for(app: Extender, settings: Settings) -> uvicorn.Server:
             workers=1,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=SHUTDOWN_S,
             access_log=False,
             log_level="warning",
             server_header=False,

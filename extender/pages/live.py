@@ -1,0 +1,220 @@
+"""What the live page is told, and when: one update a second for all pages together, none while nobody looks.
+
+A page that keeps up gets the changes since the last update; one that is new or fell behind gets everything. Nothing is
+queued for anybody, so a slow reader costs no memory, and the number of pages is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+import msgspec
+import numpy as np
+
+from extender.clock import Clock
+from extender.decisions import Decision, Decisions, Verb
+from extender.holdings import PodIdentity
+from extender.pages.details import node_details
+from extender.pages.picture import Painter, Picture, used_memory
+from extender.pages.waiting import WaitingPods
+from extender.store import ClusterStore
+from scoring.fleet import DeviceState, Fleet, NodeState
+from scoring.status import Reason
+
+INTERVAL_S = 1.0
+MAX_VIEWERS = 32
+_SHOWN_WAITING = 60
+_SHOWN_DECISIONS = 40
+_DECISIONS_LOOKED_AT = 1000
+
+_ENCODER = msgspec.json.Encoder()
+_SENTENCES = {reason.value: reason.sentence for reason in Reason}
+_NOT_ASKED = "kube-scheduler finds no node with enough CPU, memory or GPU totals"
+
+
+class TooManyViewers(Exception):
+    """As many pages as allowed are open."""
+
+
+class LiveView:
+    """Turns the store, the waiting pods and the decisions into updates; runs on the event loop."""
+
+    def __init__(self, store: ClusterStore, decisions: Decisions, clock: Clock) -> None:
+        self.waiting = WaitingPods()
+        self._store = store
+        self._decisions = decisions
+        self._clock = clock
+        self._painter = Painter()
+        self._viewers = 0
+        self._turn = 0
+        self._picture: Picture | None = None
+        self._fleet: Fleet | None = None
+        self._changes = b""
+        self._whole: bytes | None = None
+        self._common: dict[str, object] = {}
+        self._rate = (0.0, 0)
+        self._turned = asyncio.Condition()
+        self._ticker: asyncio.Task[None] | None = None
+
+    def updates(self) -> AsyncIterator[bytes]:
+        """Return server-sent events without end; raise TooManyViewers where too many pages are open."""
+        if self._viewers >= MAX_VIEWERS:
+            raise TooManyViewers
+        return self._updates()
+
+    async def _updates(self) -> AsyncIterator[bytes]:
+        self._viewers += 1
+        seen = -1
+        try:
+            self._start()
+            while True:
+                await self._wait_past(seen)
+                yield self._changes if seen == self._turn - 1 and self._changes else self._everything()
+                seen = self._turn
+        finally:
+            self._viewers -= 1
+
+    async def _wait_past(self, turn: int) -> None:
+        async with self._turned:
+            await self._turned.wait_for(lambda: self._turn > turn and self._picture is not None)
+
+    async def stop(self) -> None:
+        """End the updates."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
+            self._ticker = None
+
+    def advance(self) -> None:
+        """Look at the state once and make the next update."""
+        fleet = self._store.snapshot()
+        picture = self._painter.paint(fleet, self._store.ledger, self._used(fleet))
+        self._common = {**self._summary(fleet), "waiting": self._waiting(), "decisions": self._recent()}
+        before, self._picture, self._fleet, self._whole = self._picture, picture, fleet, None
+        if before is not None and before.layout is picture.layout:
+            self._changes = _event({**self._common, **picture.changes(before)})
+        else:
+            self._changes = b""
+        self._turn += 1
+
+    def node(self, name: str) -> dict[str, object] | None:
+        """Return all that is known of one node's devices and of the pods on them; None for an unknown node."""
+        record = self._store.node(name)
+        return None if record is None else node_details(record, self._store.bookings(name))
+
+    def _start(self) -> None:
+        if self._ticker is None or self._ticker.done():
+            self._ticker = asyncio.create_task(self._run(), name="live-view")
+
+    async def _run(self) -> None:
+        """Make an update a second while somebody looks."""
+        while self._viewers:
+            self.advance()
+            async with self._turned:
+                self._turned.notify_all()
+            await self._clock.sleep(INTERVAL_S)
+
+    def _everything(self) -> bytes:
+        if self._whole is None:
+            assert self._picture is not None
+            assert self._fleet is not None
+            self._whole = _event({**self._common, **self._picture.message(self._fleet)})
+        return self._whole
+
+    def _used(self, fleet: Fleet) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        def reported() -> Iterator[tuple[int, dict[str, int]]]:
+            for record in self._store.nodes():
+                if record.report is not None and record.is_fresh:
+                    used = {each.uuid: each.used_mib for each in record.report.devices if each.used_mib is not None}
+                    yield int(record.row), used
+
+        return used_memory(fleet, reported())
+
+    def _summary(self, fleet: Fleet) -> dict[str, object]:
+        present = fleet.kind >= 0
+        milli, mib = int(fleet.capacity_milli[present].sum()), int(fleet.capacity_mib[present].sum())
+        loads = fleet.load[present & ~np.isnan(fleet.load)]
+        return {
+            "at": self._clock.wall(),
+            "summary": {
+                "nodes": int((fleet.node_state != NodeState.EMPTY).sum()),
+                "devices": int(present.sum()),
+                "pods": int(sum(1 for record in self._store.nodes() for _ in self._store.ledger.on_node(record.name))),
+                "compute": _share(int(fleet.booked_milli[present].sum()), milli),
+                "memory": _share(int(fleet.booked_mib[present].sum()), mib),
+                "load": round(float(loads.mean()), 4) if len(loads) else None,
+                "out": int((present & (fleet.device_state == DeviceState.OUT)).sum()),
+                "stale": int(
+                    ((fleet.node_state > NodeState.WITHOUT_DEVICES) & (fleet.node_state < NodeState.FRESH)).sum()
+                ),
+                "waiting": len(self.waiting),
+                "decisions_per_s": self._decisions_per_s(),
+            },
+        }
+
+    def _decisions_per_s(self) -> float:
+        now, sequence = self._clock.now(), self._decisions.sequence
+        (then, before), self._rate = self._rate, (now, sequence)
+        return round((sequence - before) / (now - then), 1) if then and now > then else 0.0
+
+    def _waiting(self) -> list[dict[str, object]]:
+        now = self._clock.now()
+        return [
+            {
+                "pod": f"{each.pod.namespace}/{each.pod.name}",
+                "for_s": round(now - each.since, 1),
+                **self._why(each.pod),
+            }
+            for each in self.waiting.oldest(_SHOWN_WAITING)
+        ]
+
+    def _why(self, pod: PodIdentity) -> dict[str, object]:
+        known = self._decisions.of_pod(pod.namespace, pod.name)
+        newest = max(known.values(), key=lambda decision: decision.sequence, default=None)
+        if newest is None or newest.pod_uid != pod.uid:
+            return {"reasons": [], "message": _NOT_ASKED}
+        return {"reasons": _reasons(newest.reasons), "message": newest.message}
+
+    def _recent(self) -> list[dict[str, object]]:
+        told = [each for each in self._decisions.recent(_DECISIONS_LOOKED_AT) if _is_worth_telling(each)]
+        return [_told(each) for each in told[:_SHOWN_DECISIONS]]
+
+
+def _is_worth_telling(decision: Decision) -> bool:
+    """Tell whether a decision says something final: a bind, or a pod that fits nowhere."""
+    return decision.verb in (Verb.BIND, Verb.PREEMPT) or (decision.verb is Verb.FILTER and not decision.nodes_out)
+
+
+def _told(decision: Decision) -> dict[str, object]:
+    return {
+        "number": decision.sequence,
+        "verb": str(decision.verb),
+        "at": decision.at,
+        "pod": f"{decision.namespace}/{decision.name}",
+        "outcome": decision.outcome,
+        "node": decision.node,
+        "devices": len(decision.devices),
+        "nodes_in": decision.nodes_in,
+        "nodes_out": decision.nodes_out,
+        "policy": decision.policy,
+        "message": decision.message,
+        "reasons": _reasons(decision.reasons),
+        "ms": round(decision.duration_ms, 2),
+    }
+
+
+def _reasons(counts: Mapping[str, int]) -> list[tuple[int, str]]:
+    """Return (nodes, sentence) pairs, most nodes first."""
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return [(count, _SENTENCES.get(code, code)) for code, count in ordered]
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def _event(content: Mapping[str, object]) -> bytes:
+    return b"data: " + _ENCODER.encode(content) + b"\n\n"

@@ -1,0 +1,115 @@
+// The live page: one stream of updates in, one board and three lists out.
+
+import { Fleet } from "./columns.js";
+import { Board, podColour } from "./board.js";
+import { decisionItem, deviceDetails, element, percent, waitingItem } from "./words.js";
+
+const byId = (id) => document.getElementById(id);
+const HINT_MS = 120;
+
+let fleet = null;
+let kept = -1;
+let pointed = -1;
+let asked = 0;
+let timer = 0;
+
+const board = new Board(byId("board"), point, pick);
+
+function connect() {
+  const stream = new EventSource("/v1/stream");
+  stream.onopen = () => say("live", "live");
+  stream.onerror = () => say("lost", "connection lost, trying again");
+  stream.onmessage = (event) => take(JSON.parse(event.data));
+}
+
+function say(state, text) {
+  const line = byId("connection");
+  line.dataset.state = state;
+  line.textContent = text;
+}
+
+function take(update) {
+  summarise(update.summary);
+  if (update.layout) {
+    const name = chosen() >= 0 ? label(chosen()) : null;
+    fleet = new Fleet(update.layout);
+    fleet.take(update.cells);
+    board.show(fleet);
+    byId("empty").hidden = fleet.count > 0;
+    kept = name === null ? -1 : find(name);
+    board.mark(kept);
+  } else if (update.cells && fleet) {
+    board.draw(fleet.take(update.cells));
+  }
+  byId("waiting").replaceChildren(...(update.waiting.length ? update.waiting.map(waitingItem) : [element("p", "hint", "No pod waits for a GPU.")]));
+  byId("decisions").replaceChildren(...update.decisions.map(decisionItem));
+  if (chosen() >= 0) describe();
+}
+
+function summarise(found) {
+  const text = {
+    devices: found.devices,
+    nodes: `on ${found.nodes} nodes`,
+    compute: percent(found.compute),
+    memory: percent(found.memory),
+    load: percent(found.load),
+    "waiting-count": found.waiting,
+    pods: `${found.pods} placed`,
+    rate: `${found.decisions_per_s} /s`,
+    trouble: found.out,
+    stale: found.stale ? `${found.stale} nodes silent` : "all nodes report",
+  };
+  for (const [id, value] of Object.entries(text)) byId(id).textContent = value;
+  byId("compute-meter").value = found.compute;
+  byId("memory-meter").value = found.memory;
+  byId("load-meter").value = found.load ?? 0;
+}
+
+const chosen = () => (pointed >= 0 ? pointed : kept);
+const slotOf = (cell) => {
+  let first = cell;
+  while (first > 0 && fleet.nodeOf[first - 1] === fleet.nodeOf[cell]) first -= 1;
+  return cell - first;
+};
+const label = (cell) => ({ node: fleet.nodes[fleet.nodeOf[cell]], slot: slotOf(cell) });
+
+function find({ node, slot }) {
+  const index = fleet.nodes.indexOf(node);
+  const first = index < 0 ? -1 : fleet.nodeOf.indexOf(index);
+  return first < 0 || fleet.nodeOf[first + slot] !== index ? -1 : first + slot;
+}
+
+function point(cell) {
+  if (cell === pointed) return;
+  pointed = cell;
+  board.mark(chosen());
+  clearTimeout(timer);
+  if (chosen() >= 0) timer = setTimeout(describe, HINT_MS);
+}
+
+function pick(cell) {
+  kept = cell === kept ? -1 : cell;
+  board.mark(chosen());
+  if (chosen() >= 0) describe();
+}
+
+async function describe() {
+  const { node, slot } = label(chosen());
+  asked += 1;
+  const mine = asked;
+  const answer = await fetch(`/v1/live/nodes/${encodeURIComponent(node)}`);
+  if (!answer.ok || mine !== asked) return;
+  const found = await answer.json();
+  const device = found.devices[slot];
+  if (device) byId("details").replaceChildren(...deviceDetails(found, device, (tint) => podColour(tint, board.dark.matches)));
+}
+
+for (const button of byId("modes").querySelectorAll("button")) {
+  button.addEventListener("click", () => {
+    for (const each of byId("modes").querySelectorAll("button")) each.setAttribute("aria-pressed", String(each === button));
+    byId("measured-key").textContent = button.dataset.mode === "compute" ? "measured load" : "memory in use";
+    board.setMode(button.dataset.mode);
+  });
+}
+
+connect();

@@ -1,0 +1,337 @@
+"""One pass over all GPUs through the adapters: what never changes is asked rarely, what moves every time.
+
+A device that fails is described as far as it answered; it never ends the pass (node-side.md 6, rows 3, 4, 7, 39).
+Handles are dropped whenever the set of devices changes or one is lost (row 2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from node_agent.nvml import Handle, Nvml
+from node_agent.nvml_outcome import GPU_NOT_FOUND, NOT_FOUND, Kind, Outcome
+from node_agent.readings import CallError, Counters, DeviceReading, MigReading, ProcessReading, Readings
+from node_agent.report import NodeState
+from node_agent.sweep_processes import ProcessReader
+from node_agent.topology import link_groups, numa_node
+
+MAX_LINKS = 36
+_CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, 3: 192}
+_CORES_PER_SM_ELSE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """Seconds between questions: what a device is, its health counters, its temperature, power and energy."""
+
+    identity_s: float = 60.0
+    health_s: float = 30.0
+    power_s: float = 10.0
+
+
+@dataclass(slots=True)
+class _Device:
+    """A device between two passes."""
+
+    handle: Handle
+    reading: DeviceReading
+    migs: list[tuple[Handle, MigReading]] = field(default_factory=list)
+    gpm: bool = False
+    gpm_sample: object | None = None
+    health_due_s: float = 0.0
+    power_due_s: float = 0.0
+
+
+class Sweeper:
+    """Holds what is known of the devices between passes. One thread only."""
+
+    def __init__(
+        self, nvml: Nvml, sysfs_root: Path, cadence: Cadence | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._nvml = nvml
+        self._sysfs_root = sysfs_root
+        self._cadence = cadence or Cadence()
+        self._clock = clock
+        self._devices: dict[int, _Device] = {}
+        self._uuids: dict[int, str] = {}
+        self._identity_due_s = 0.0
+        self._versions = ("", "")
+        self._processes = ProcessReader(nvml)
+
+    def handles(self) -> list[Handle]:
+        """Return the handles of the devices that can be used, for event registration."""
+        return [device.handle for device in self._devices.values()]
+
+    def hurry(self) -> None:
+        """Ask for everything at the next pass: the driver announced something."""
+        self._identity_due_s = 0.0
+        for device in self._devices.values():
+            device.health_due_s = device.power_due_s = 0.0
+
+    def sweep(self) -> Readings:
+        """Make one pass."""
+        started_s = self._clock()
+        count = self._nvml.device_count()
+        if count.kind is not Kind.VALUE or not count.value:
+            self._devices.clear()
+            return _no_devices(count)
+        if started_s >= self._identity_due_s or set(self._devices) != set(range(count.value)):
+            self._identify(count.value, started_s)
+        devices, problems = self._read_all(count.value, started_s)
+        errors = tuple(CallError(call=call, code=code, count=n) for (call, code), n in self._nvml.take_errors().items())
+        return Readings(
+            state=_state(devices, problems),
+            message="; ".join(problems),
+            driver=self._versions[0],
+            cuda=self._versions[1],
+            devices=tuple(devices),
+            errors=errors,
+            duration_s=self._clock() - started_s,
+        )
+
+    def _identify(self, count: int, now_s: float) -> None:
+        self._identity_due_s = now_s + self._cadence.identity_s
+        self._versions = (self._nvml.driver_version().value or "", self._nvml.cuda_version().value or "")
+        before, self._devices = self._devices, {}
+        for index in range(count):
+            handle = self._nvml.handle(index)
+            if handle.value is None:
+                continue
+            uuid = self._nvml.uuid(handle.value)
+            if not uuid.value:
+                continue
+            known = before.get(index)
+            reading = self._identity(index, handle.value, uuid.value)
+            self._devices[index] = _Device(handle.value, reading, self._instances(handle.value, reading))
+            self._devices[index].gpm = bool(self._nvml.gpm_supported(handle.value).value) and not reading.mig_enabled
+            if known is not None:
+                self._keep(known, self._devices[index])
+        self._tell_twins_apart()
+        self._link()
+        self._uuids.update({index: device.reading.uuid for index, device in self._devices.items()})
+
+    def _keep(self, known: _Device, device: _Device) -> None:
+        """Carry over what was measured on the slower cadences."""
+        if known.gpm_sample is not None:
+            self._nvml.gpm_free(known.gpm_sample)
+        if known.reading.uuid == device.reading.uuid:
+            old = known.reading
+            device.health_due_s, device.power_due_s = known.health_due_s, known.power_due_s
+            device.reading = replace(
+                device.reading,
+                temperature_celsius=old.temperature_celsius,
+                power_watts=old.power_watts,
+                counters=old.counters,
+            )
+
+    def _identity(self, index: int, handle: Handle, uuid: str) -> DeviceReading:
+        nvml = self._nvml
+        bus_id = nvml.pci_bus_id(handle).value or ""
+        capability = nvml.compute_capability(handle).value
+        return DeviceReading(
+            uuid=uuid,
+            index=index,
+            name=nvml.name(handle).value or "",
+            architecture=nvml.architecture(handle).value,
+            compute_capability=capability,
+            pci_bus_id=bus_id,
+            numa_node=numa_node(self._sysfs_root, bus_id),
+            sm_count=_sm_count(nvml.core_count(handle).value, capability),
+            power_limit_watts=nvml.power_limit_watts(handle).value,
+            mig_enabled=bool(nvml.mig_enabled(handle).value),
+            fabric_clique=(nvml.fabric_state(handle).value or (0, ""))[1],
+        )
+
+    def _instances(self, parent: Handle, reading: DeviceReading) -> list[tuple[Handle, MigReading]]:
+        if not reading.mig_enabled:
+            return []
+        found = []
+        for handle in self._nvml.mig_handles(parent).value or ():
+            uuid = self._nvml.uuid(handle).value
+            if uuid:
+                found.append((handle, self._instance(parent, handle, uuid)))
+        return found
+
+    def _instance(self, parent: Handle, handle: Handle, uuid: str) -> MigReading:
+        gi_id, ci_id = self._nvml.mig_ids(handle)
+        placement = self._nvml.mig_placement(parent, gi_id).value if gi_id is not None else None
+        return MigReading(
+            uuid=uuid,
+            profile=(self._nvml.name(handle).value or "").partition(" MIG ")[2],
+            gi_id=gi_id,
+            ci_id=ci_id,
+            placement_start=placement[0] if placement else None,
+            placement_size=placement[1] if placement else None,
+            sm_count=self._nvml.mig_sm_count(handle).value,
+        )
+
+    def _tell_twins_apart(self) -> None:
+        """Two devices with one UUID (cloned vGPU): the second is known by UUID and address."""
+        seen: set[str] = set()
+        for device in self._devices.values():
+            if device.reading.uuid in seen:
+                device.reading = replace(
+                    device.reading,
+                    uuid=f"{device.reading.uuid}@{device.reading.pci_bus_id}",
+                    problem="another device has the same UUID",
+                )
+            seen.add(device.reading.uuid)
+
+    def _link(self) -> None:
+        peers = {
+            device.reading.pci_bus_id: list(self._peers(device))
+            for device in self._devices.values()
+            if device.reading.pci_bus_id
+        }
+        groups = link_groups(peers)
+        for device in self._devices.values():
+            device.reading = replace(device.reading, link_group=groups.get(device.reading.pci_bus_id))
+
+    def _peers(self, device: _Device) -> Iterable[str]:
+        if device.reading.mig_enabled:
+            return
+        for link in range(MAX_LINKS):
+            peer = self._nvml.nvlink_peer(device.handle, link)
+            if peer.kind is not Kind.VALUE:
+                return
+            if peer.value:
+                yield peer.value
+
+    def _read_all(self, count: int, now_s: float) -> tuple[list[DeviceReading], list[str]]:
+        devices, problems = [], []
+        for index in range(count):
+            device = self._devices.get(index)
+            reading = self._unreadable(index) if device is None else self._read(device, now_s)
+            if reading is None:
+                problems.append(f"device {index} cannot be opened: {self._nvml.handle(index).words()}")
+                continue
+            if reading.lost:
+                self._identity_due_s = 0.0
+                self._devices.pop(index, None)
+            devices.append(reading)
+        return devices, problems
+
+    def _unreadable(self, index: int) -> DeviceReading | None:
+        """Describe a device that cannot be opened now but could before; without a UUID there is nothing to describe."""
+        outcome = self._nvml.handle(index)
+        uuid = self._uuids.get(index)
+        if uuid is None or outcome.kind is Kind.DENIED:
+            return None
+        return DeviceReading(uuid=uuid, index=index, lost=True, problem=outcome.words())
+
+    def _read(self, device: _Device, now_s: float) -> DeviceReading:
+        memory = self._nvml.memory(device.handle)
+        if memory.kind is Kind.LOST:
+            return replace(device.reading, lost=True, problem=memory.words())
+        if now_s >= device.health_due_s:
+            device.health_due_s = now_s + self._cadence.health_s
+            device.reading = replace(device.reading, counters=self._counters(device.handle))
+        if now_s >= device.power_due_s:
+            device.power_due_s = now_s + self._cadence.power_s
+            device.reading = self._with_power(device)
+        load = self._nvml.utilisation(device.handle)
+        if load.kind is Kind.LOST:
+            return replace(device.reading, lost=True, problem=load.words())
+        busy, memory_busy = load.value or (None, None)
+        size = memory.value
+        return replace(
+            device.reading,
+            total_mib=size.total_mib if size else None,
+            reserved_mib=size.reserved_mib if size else None,
+            used_mib=size.used_mib if size else None,
+            utilisation=busy,
+            memory_utilisation=memory_busy,
+            sm_active=self._sm_active(device),
+            processes=self._processes.read(
+                device.handle, device.reading.uuid, with_load=not device.reading.mig_enabled
+            ),
+            mig_devices=tuple(self._read_instance(handle, mig) for handle, mig in device.migs),
+        )
+
+    def _read_instance(self, handle: Handle, mig: MigReading) -> MigReading:
+        size = self._nvml.memory(handle).value
+        processes: tuple[ProcessReading, ...] = self._processes.read(handle, mig.uuid, with_load=False)
+        if size is None:
+            return replace(mig, processes=processes)
+        return replace(
+            mig, total_mib=size.total_mib, reserved_mib=size.reserved_mib, used_mib=size.used_mib, processes=processes
+        )
+
+    def _sm_active(self, device: _Device) -> float | None:
+        if not device.gpm:
+            return None
+        before, device.gpm_sample = device.gpm_sample, self._nvml.gpm_sample(device.handle).value
+        if before is None:
+            return None
+        active = self._nvml.gpm_sm_active(before, device.gpm_sample).value if device.gpm_sample is not None else None
+        self._nvml.gpm_free(before)
+        return active
+
+    def _with_power(self, device: _Device) -> DeviceReading:
+        nvml, handle, before = self._nvml, device.handle, device.reading
+        return replace(
+            before,
+            temperature_celsius=nvml.temperature_celsius(handle).value,
+            power_watts=nvml.power_watts(handle).value,
+            counters=replace(before.counters, energy_mj=nvml.energy_mj(handle).value),
+        )
+
+    def _counters(self, handle: Handle) -> Counters:
+        nvml = self._nvml
+        remap = nvml.remapped_rows(handle).value
+        return Counters(
+            ecc_corrected_volatile=nvml.ecc_errors(handle, uncorrected=False, aggregate=False).value,
+            ecc_uncorrected_volatile=nvml.ecc_errors(handle, uncorrected=True, aggregate=False).value,
+            ecc_corrected_aggregate=nvml.ecc_errors(handle, uncorrected=False, aggregate=True).value,
+            ecc_uncorrected_aggregate=nvml.ecc_errors(handle, uncorrected=True, aggregate=True).value,
+            remap_pending=remap[0] if remap else None,
+            remap_failed=remap[1] if remap else None,
+            retired_pending=nvml.retired_pending(handle).value,
+            retired_pages=nvml.retired_pages(handle).value,
+            recovery_action=nvml.recovery_action(handle).value,
+            clocks_event_reasons=nvml.clocks_event_reasons(handle).value,
+            fabric_state=(nvml.fabric_state(handle).value or (None, ""))[0],
+            energy_mj=nvml.energy_mj(handle).value,
+        )
+
+
+def _no_devices(count: Outcome[int]) -> Readings:
+    if count.kind is Kind.VALUE or count.code in {NOT_FOUND, GPU_NOT_FOUND}:
+        return Readings(state=NodeState.NO_GPU, message="the driver lists no GPU")
+    return Readings(state=node_state_of(count), message=count.words())
+
+
+def node_state_of(outcome: Outcome[object] | Outcome[int] | Outcome[None]) -> NodeState:
+    """Return what a failed first question to the driver says about the node (node-side.md 1.3 and 7)."""
+    match outcome.code:
+        case 18:
+            return NodeState.DRIVER_MISMATCH
+        case 9 | 12 | 13:
+            return NodeState.NO_DRIVER
+        case 6 | 28:
+            return NodeState.NO_GPU
+        case 4 | 17 | 999:
+            return NodeState.NO_ACCESS
+        case _:
+            return NodeState.DEGRADED
+
+
+def _state(devices: list[DeviceReading], problems: list[str]) -> NodeState:
+    if not devices:
+        return NodeState.NO_ACCESS
+    if problems or any(device.lost or device.problem for device in devices):
+        return NodeState.DEGRADED
+    return NodeState.OK
+
+
+def _sm_count(cores: int | None, capability: tuple[int, int] | None) -> int | None:
+    """Divide cores by cores per SM (node-side.md 1.5, cores)."""
+    if not cores or capability is None:
+        return None
+    per_sm = _CORES_PER_SM.get(capability) or _CORES_PER_SM.get(capability[0], _CORES_PER_SM_ELSE)
+    return cores // per_sm

@@ -19,7 +19,7 @@ MAX_PODS = 110
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """``count`` equal nodes named ``name-1`` and so on; ``host`` is (model, cards) of the trace node that lends its host."""
+    """``count`` equal nodes named ``name-1`` and so on; ``host`` is (model, cards) of the trace node with its host."""
 
     name: str
     count: int

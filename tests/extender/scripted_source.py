@@ -9,7 +9,6 @@ from typing import Any
 
 from extender.errors import KubeError
 
-
 MOST_WATCHES = 1_000
 
 

@@ -156,14 +156,17 @@ def test_scores_of_exactly_placed_nodes_stay_in_range():
 
 def test_init_container_reuses_what_the_pod_holds_anyhow():
     pod = asks(share(4 * GIB, name="init", kind=INIT), share(8 * GIB, name="app"))
-    placed = place_on(pod, fleet(a=[gpu(T4), gpu(T4), gpu(T4)]))
-    assert placed.booked == ((0, 8 * GIB, 500),)
+    of = fleet(a=[gpu(T4, free_mib=5 * GIB), gpu(T4)])
+    # On its own the init container would fill the fuller device.
+    assert slots_on(asks(pod.containers[0]), of) == [(0,)]
+    assert place_on(pod, of).booked == ((1, 8 * GIB, 500),)
 
 
 def test_larger_init_container_grows_the_booking_where_the_pod_is():
-    # Spread would rather have an empty device for it, at 12 + 8 GiB booked instead of 12.
-    pod = asks(share(12 * GIB, name="init", kind=INIT), share(8 * GIB, name="app"))
-    assert place_on(pod, fleet(a=[gpu(T4), gpu(T4)]), policy="spread").booked == ((0, 12 * GIB, 750),)
+    pod = asks(share(12 * GIB, name="init", kind=INIT), share(14 * GIB, None, name="app", kind=INIT), share(8 * GIB))
+    of = fleet(a=[gpu(T4, free_mib=14 * GIB), gpu(T4, free_mib=9 * GIB), gpu(T4)])
+    # The app fills the second device and neither init container fits there; both then share one of the others.
+    assert place_on(pod, of).booked == ((0, 14 * GIB, 875), (1, 8 * GIB, 500))
 
 
 def test_a_pod_of_init_containers_only_books_the_largest():

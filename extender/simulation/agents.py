@@ -10,14 +10,13 @@ import os
 import signal
 
 from extender.simulation.fleet import SimulatedHost, simulated_hosts
+from extender.simulation.product import EXTENDER_URL
 from extender.simulation.trace import load_nodes
 from node_agent.pace import PaceTimes
 from node_agent.report import Device
 from node_agent.simulated_description import Description, parse_description
 from node_agent.simulated_fleet import FleetTimes, SimulatedFleet
 from node_agent.simulated_node import SimulatedNode
-
-URL_VARIABLE = "TANGRAM_EXTENDER_URL"
 
 
 def devices_of(host: SimulatedHost) -> tuple[Device, ...]:
@@ -46,4 +45,4 @@ def _description(host: SimulatedHost) -> Description:
 
 
 if __name__ == "__main__":
-    asyncio.run(run(os.environ[URL_VARIABLE]))
+    asyncio.run(run(os.environ[EXTENDER_URL]))

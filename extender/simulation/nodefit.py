@@ -79,6 +79,9 @@ class NodeFit:
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, tuple[str, Amounts]] = {}
 
+    def __len__(self) -> int:
+        return len(self._nodes)
+
     def set_node(self, name: str, allocatable: Mapping[str, str]) -> bool:
         """Take in a node's totals; return whether anything changed."""
         amounts = {key: _milli(text, key) for key, text in allocatable.items()}

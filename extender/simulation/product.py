@@ -8,6 +8,9 @@ import urllib3
 
 from extender.simulation.leash import Child
 
+EXTENDER_URL = "TANGRAM_EXTENDER_URL"
+"""Where the simulated agents are told the address."""
+
 _START_S = 60.0
 _PAUSE_S = 0.1
 

@@ -176,7 +176,7 @@ class Scheduler:
             names = self.fit.fullest(names)
         if names:
             return self._draw.choice(names)
-        await self._refuse(pod.metadata.uid, waiting, "Unschedulable", _sentence(reasons))
+        await self._refuse(pod.metadata.uid, waiting, "Unschedulable", _sentence(reasons, len(self.fit)))
         return None
 
     def _assume(self, uid: str, waiting: _Waiting, node: str) -> None:
@@ -261,10 +261,9 @@ def _added(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int
     return {key: first.get(key, 0) + second.get(key, 0) for key in {**first, **second}}
 
 
-def _sentence(reasons: Mapping[str, int]) -> str:
-    """Return reasons as kube-scheduler words them: most nodes first."""
+def _sentence(reasons: Mapping[str, int], total: int) -> str:
+    """Return reasons as kube-scheduler words them: most nodes first; a node may count for several."""
     counted = sorted(reasons.items(), key=lambda entry: (-entry[1], entry[0]))
-    total = sum(reasons.values())
     return f"0/{total} nodes are available: " + ", ".join(f"{count} {reason}" for reason, count in counted) + "."
 
 

@@ -5,7 +5,8 @@ pod's author may have written beforehand is always overwritten: a Binding can ad
 
 A container's devices stand under ``devices-<k>``. ``<k>`` is the key that the container's own
 ``NVIDIA_VISIBLE_DEVICES`` names by fieldRef; a container that names none gets ``device_key(name)``: its name, shortened
-where the whole would exceed the 63 characters that Kubernetes allows.
+where the whole would exceed the 63 characters that Kubernetes allows. Containers that read MPS limits by fieldRef find
+them under ``mps-threads-<k>`` and ``mps-memory-<k>``.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from scoring.errors import InvalidRequest
 from scoring.request import WHOLE_MILLI, Allocation, Share, SharingMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from extender.objects import Container, Pod
 
 ALLOCATION_KEY = "allocation"
 DEVICES_KEY = "devices-"
+MPS_KEY = "mps-"
+MPS_THREADS_KEY = f"{MPS_KEY}threads-"
+MPS_MEMORY_KEY = f"{MPS_KEY}memory-"
 DEFAULT_PREFIX = "tangram.dev/"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CDI_PREFIX = "nvidia.cdi.k8s.io/"
@@ -35,6 +39,7 @@ CDI_DEVICE_KIND = "nvidia.com/gpu"
 
 _MAX_KEY_LENGTH = 63
 _DIGEST_LENGTH = 8
+_MILLI_PER_PERCENT = 10
 _MAX_MEMORY_MIB = 2**40
 _ANNOTATION_PATH = re.compile(r"metadata\.annotations\['([^']+)'\]")
 
@@ -91,11 +96,12 @@ def device_key(container: str) -> str:
 
     ``devices-`` and the name; a name of more than 55 characters is cut and ends in 8 hexadecimal digits of its SHA-256.
     """
-    room = _MAX_KEY_LENGTH - len(DEVICES_KEY)
-    if len(container) <= room:
-        return DEVICES_KEY + container
-    digest = hashlib.sha256(container.encode()).hexdigest()[:_DIGEST_LENGTH]
-    return f"{DEVICES_KEY}{container[: room - _DIGEST_LENGTH - 1]}-{digest}"
+    return _container_key(DEVICES_KEY, container)
+
+
+def mps_keys(container: str) -> tuple[str, str]:
+    """Return the keys of a container's MPS limits, below the prefix: per cent of threads, and pinned device memory."""
+    return _container_key(MPS_THREADS_KEY, container), _container_key(MPS_MEMORY_KEY, container)
 
 
 def claimed_keys(container: Container, prefix: str = DEFAULT_PREFIX) -> tuple[str, ...]:
@@ -122,18 +128,50 @@ def binding_annotations(
 ) -> dict[str, str]:
     """Return every annotation that the Binding of this pod must carry, full keys.
 
-    The allocation; the devices of each container that has some; and every key of ours that the pod refers to or carries
-    already, empty where no device belongs to it. With the NRI injector also the containers' CDI names. Raises
-    InvalidRequest where two containers claim one key, or a container's name is too long for a CDI key (53 characters).
+    The allocation; the devices of each container that has some; the MPS limits of those that read them; and every key
+    of ours that the pod refers to or carries already, empty where no device belongs to it. With the NRI injector also
+    the containers' CDI names. Raises InvalidRequest where two containers claim one key, or a container's name is too
+    long for a CDI key (53 characters).
     """
     devices = {name: [share.uuid for share in shares] for name, shares in allocation.containers}
     owner = _key_owners(pod, devices, prefix)
-    written = {key: "" for key in pod.annotations if key.startswith((prefix + DEVICES_KEY, CDI_PREFIX))}
+    ours = (prefix + DEVICES_KEY, prefix + MPS_KEY, CDI_PREFIX)
+    written = {key: "" for key in pod.annotations if key.startswith(ours)}
     written |= {key: ",".join(devices.get(name, ())) for key, name in owner.items()}
+    written |= _mps_limits(pod, allocation, prefix)
     if injector is Injector.NRI:
         written |= {_cdi_key(name): _cdi_names(uuids) for name, uuids in devices.items() if uuids}
     written[prefix + ALLOCATION_KEY] = encode_allocation(allocation)
     return written
+
+
+def _mps_limits(pod: Pod, allocation: Allocation, prefix: str) -> dict[str, str]:
+    """Return every MPS key that the pod refers to, with the limits that its container was given, or empty."""
+    referred = {key for container in pod.all_containers() for _, key in _references(container, prefix, MPS_KEY)}
+    limits: dict[str, str] = {}
+    for name, shares in allocation.containers:
+        values = _mps_values(shares) if shares else ("", "")
+        limits |= {prefix + key: value for key, value in zip(mps_keys(name), values, strict=True)}
+    return {key: limits.get(key, "") for key in referred}
+
+
+def _mps_values(shares: Sequence[Share]) -> tuple[str, str]:
+    """Return CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT for one container's shares.
+
+    One percentage holds for all of a client's devices, and the client numbers them as it likes: the least of the shares
+    counts for each, rounded down, so that no device gives more than is booked (node-side.md section 3.3).
+    """
+    per_cent = max(1, min(share.compute_milli for share in shares) // _MILLI_PER_PERCENT)
+    memory_mib = min(share.memory_mib for share in shares)
+    return str(per_cent), ",".join(f"{ordinal}={memory_mib}M" for ordinal in range(len(shares)))
+
+
+def _container_key(begin: str, container: str) -> str:
+    room = _MAX_KEY_LENGTH - len(begin)
+    if len(container) <= room:
+        return begin + container
+    digest = hashlib.sha256(container.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{begin}{container[: room - _DIGEST_LENGTH - 1]}-{digest}"
 
 
 def _key_owners(pod: Pod, devices: Iterable[str], prefix: str) -> dict[str, str]:
@@ -151,12 +189,12 @@ def _key_owners(pod: Pod, devices: Iterable[str], prefix: str) -> dict[str, str]
     return owner
 
 
-def _references(container: Container, prefix: str) -> list[tuple[str, str]]:
-    """Return (variable, key) for every variable that shows one of our device keys, key with prefix."""
+def _references(container: Container, prefix: str, begin: str = DEVICES_KEY) -> list[tuple[str, str]]:
+    """Return (variable, key) for every variable that shows one of our keys that begin so, key with prefix."""
     found = []
     for variable in container.env or ():
         path = _ANNOTATION_PATH.fullmatch(variable.field_path) if variable.value_from is not None else None
-        if path is not None and path[1].startswith(prefix + DEVICES_KEY):
+        if path is not None and path[1].startswith(prefix + begin):
             found.append((variable.name, path[1]))
     return found
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from extender.allocation import ALLOCATION_KEY, DEFAULT_PREFIX, DEVICES_KEY, claimed_keys, owners
+from extender.allocation import ALLOCATION_KEY, DEFAULT_PREFIX, DEVICES_KEY, MPS_KEY, claimed_keys, owners
 from extender.annotations import GPU_CONTAINER, MIG_PROFILE, Wishes, read_wishes
 from extender.asks import GPU_COMPUTE, GPU_FRACTION, GPU_MEMORY, Rows, container_ask, fraction_percent
 from extender.effective import HostSide, effective_amount, effective_totals, host_side
@@ -93,7 +93,7 @@ def _pod_key(pod: Pod, prefix: str) -> _PodKey:
     level = spec.resources
     containers = [_container_key(container, prefix, is_init=True) for container in spec.init_containers or ()]
     containers += [_container_key(container, prefix, is_init=False) for container in spec.containers or ()]
-    ours = (prefix + ALLOCATION_KEY, prefix + DEVICES_KEY)
+    ours = (prefix + ALLOCATION_KEY, prefix + DEVICES_KEY, prefix + MPS_KEY)
     return _PodKey(
         tuple(containers),
         tuple(pair for pair in pod.annotations.items() if pair[0].startswith(prefix) and not pair[0].startswith(ours)),

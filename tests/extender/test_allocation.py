@@ -13,6 +13,7 @@ from extender.allocation import (
     decode_allocation,
     device_key,
     encode_allocation,
+    mps_keys,
 )
 from extender.errors import ExtenderError, InvalidAllocation
 from scoring.errors import InvalidRequest
@@ -174,3 +175,48 @@ class TestBinding:
     def test_the_prefix_is_configurable(self):
         written = binding_annotations(pod(container("main")), ONE, "gpu.example.org/")
         assert set(written) == {"gpu.example.org/allocation", "gpu.example.org/devices-main"}
+
+
+def mps_pod(*names: str, annotations: dict[str, str] | None = None):
+    def reading(name: str):
+        built = container(name, {"gpu-memory": 1}, devices_key=device_key(name))
+        threads, memory = mps_keys(name)
+        built["env"] += [
+            shows("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", PREFIX + threads),
+            shows("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", PREFIX + memory),
+        ]
+        return built
+
+    return pod(*(reading(name) for name in names), annotations=annotations)
+
+
+def test_mps_limits_are_written_for_the_container_that_reads_them():
+    shares = (Share("GPU-1", 8192, 257, SharingMode.MPS), Share("GPU-2", 8000, 250, SharingMode.MPS))
+    written = binding_annotations(mps_pod("main"), Allocation((("main", shares),), "binpack"))
+    assert written[PREFIX + "mps-threads-main"] == "25"
+    assert written[PREFIX + "mps-memory-main"] == "0=8000M,1=8000M"
+
+
+def test_mps_limits_are_at_least_one_per_cent():
+    shares = (Share("GPU-1", 10, 3, SharingMode.MPS),)
+    written = binding_annotations(mps_pod("main"), Allocation((("main", shares),), "binpack"))
+    assert written[PREFIX + "mps-threads-main"] == "1"
+
+
+def test_mps_keys_of_others_and_forged_ones_are_emptied():
+    built = mps_pod("main", "other", annotations={"mps-threads-elsewhere": "100"})
+    shares = (Share("GPU-1", 10, 500, SharingMode.MPS),)
+    written = binding_annotations(built, Allocation((("main", shares),), "binpack"))
+    assert written[PREFIX + "mps-threads-other"] == written[PREFIX + "mps-memory-other"] == ""
+    assert written[PREFIX + "mps-threads-elsewhere"] == ""
+
+
+def test_pods_that_read_no_mps_limits_are_given_none():
+    written = binding_annotations(pod(container(rows={"gpu": 1})), ONE)
+    assert not [key for key in written if "mps-" in key]
+
+
+@given(st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=63))
+def test_mps_keys_are_valid_annotation_names(name: str):
+    assert all(len(key) <= 63 for key in mps_keys(name))
+    assert len({*mps_keys(name), device_key(name)}) == 3

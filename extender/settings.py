@@ -15,6 +15,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from extender.admission_settings import AdmissionSettings
 from scoring.errors import InvalidPolicy
 from scoring.registry import DEFAULT_POLICY, build_policies
 
@@ -41,6 +42,7 @@ class Settings(BaseSettings):
     ``stale_after_s``         a node whose last report is older takes nothing new
     ``settle_s``              freshly placed pods count as load for so long, until NVML shows them
     ``load_average_s``        time constant of the average of utilisation
+    ``admission``             what the webhooks do with pods; see ``AdmissionSettings``
     ``reports_wait_s``        after a start, decisions wait at most so long for the nodes known to have devices
     """
 
@@ -81,6 +83,8 @@ class Settings(BaseSettings):
 
     policy: str = DEFAULT_POLICY
     policies: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+    admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
 
     @property
     def key_prefix(self) -> str:

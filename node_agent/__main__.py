@@ -9,41 +9,33 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 
-from node_agent.agent import Agent, NowhereOutlet, Outlet, Parts, Sweep
+from node_agent.agent import Agent
+from node_agent.assembly import Build, assemble
 from node_agent.inventory import Identity
 from node_agent.report import NodeState, Report
-from node_agent.settings import Settings, SettingsError, load_settings
+from node_agent.settings import SettingsError, load_settings
 
 EXIT_OK = 0
 EXIT_NO_GPU = 3
 EXIT_USAGE = 2
+EXIT_RESTART = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
-    """An agent put together: for which node, from which parts, and what to start and to close around its loop."""
-
-    node: str
-    parts: Parts
-    start: Callable[[], None]
-    close: Callable[[], None]
-
+ONCE_DEADLINE_S = 15.0
 
 _USABLE = frozenset({NodeState.OK, NodeState.DEGRADED})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0, 2 for unusable settings, 3 for a node without usable GPUs."""
+    """Run the command and return its exit status: 0; 2 unusable settings, 3 no usable GPU, 4 wants a restart."""
     options = _parser().parse_args(arguments)
     try:
         settings = load_settings(overrides=_overrides(options))
-        build = _build(settings, _outlet(settings))
+        build = assemble(settings)
     except (SettingsError, ValueError) as problem:
         print(problem, file=sys.stderr)
         return EXIT_USAGE
@@ -57,10 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: agent.stop())
     build.start()
     try:
-        agent.run()
+        return EXIT_OK if agent.run() else EXIT_RESTART
     finally:
         build.close()
-    return EXIT_OK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,43 +75,12 @@ def _version() -> str:
         return ""
 
 
-def _outlet(settings: Settings) -> Outlet:
-    urls = settings.url_list()
-    if not urls:
-        return NowhereOutlet()
-    from node_agent.endpoint import Credentials, Endpoint
-    from node_agent.pace import PaceTimes
-    from node_agent.publisher import Publisher
-
-    return Publisher(
-        [Endpoint.parse(url) for url in urls],
-        Credentials(settings.token_path(), settings.ca_path()),
-        PaceTimes(heartbeat_s=settings.heartbeat_s),
-        settings.push_timeout_s,
-    )
-
-
-def _build(settings: Settings, outlet: Outlet) -> Build:
-    if not settings.simulate:
-        raise SettingsError("TANGRAM_AGENT_SIMULATE: not set, and this version reads simulated GPUs only")
-    from node_agent.publisher import Publisher
-    from node_agent.simulated import SimulatedReader, claims_of
-    from node_agent.simulated_description import load_descriptions
-
-    descriptions = load_descriptions(Path(settings.simulate))
-    description = next((each for each in descriptions if each.node == settings.node), descriptions[0])
-    reader = SimulatedReader(description, time.monotonic, lambda: outlet.heard().bookings)
-    claims = claims_of(description)
-    start, close = (outlet.start, outlet.stop) if isinstance(outlet, Publisher) else (_nothing, _nothing)
-    return Build(description.node, Parts(reader, reader, lambda: claims, outlet), start, close)
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
 def _once(agent: Agent, build: Build, *, as_json: bool) -> int:
-    sweep: Sweep = agent.step()
+    build.claims_once()
+    sweep = agent.step()
+    deadline_s = time.monotonic() + ONCE_DEADLINE_S
+    while sweep.readings.state is NodeState.STALE and time.monotonic() < deadline_s:
+        sweep = agent.step()
     build.parts.reader.close()
     _print(sweep.report, as_json=as_json)
     if sweep.report.state in _USABLE:

@@ -19,6 +19,10 @@ from node_agent.publisher import Heard
 from node_agent.readings import Attributor, Claims, Reader, Readings
 from node_agent.report import Booking, NodeState, Report
 
+LOST_ACCESS_S = 60.0
+SHORTEST_REST_S = 0.1
+WAIT_SLICE_S = 0.25
+
 logger = logging.getLogger(__name__)
 
 
@@ -77,6 +81,8 @@ class Agent:
         self._clock = clock
         self._inventory = Inventory(identity)
         self._is_stopping = threading.Event()
+        self._had_access = False
+        self._lost_access_s: float | None = None
 
     def step(self) -> Sweep:
         """Do one turn and return it."""
@@ -95,16 +101,37 @@ class Agent:
             watcher(sweep)
         return sweep
 
-    def run(self) -> None:
-        """Turn until ``stop``; a turn that raises is logged and does not end the loop."""
+    def run(self) -> bool:
+        """Turn until ``stop``; a turn that raises is logged and does not end the loop.
+
+        Return False when the agent wants to be started anew: it had access to the GPUs and lost it, which only a new
+        container cures (node-side.md 6, row 12).
+        """
         while not self._is_stopping.is_set():
             started_s = self._clock()
             try:
-                self.step()
+                self._note_access(self.step().readings.state)
             except Exception:
                 logger.exception("sweep of node went wrong")
-            self._is_stopping.wait(max(0.0, self._sweep_s - (self._clock() - started_s)))
+            if self._lost_access_s is not None and self._clock() - self._lost_access_s > LOST_ACCESS_S:
+                logger.error("access to the GPUs is lost, ending so that the container is made anew")
+                break
+            self._rest(started_s)
         self._parts.reader.close()
+        return self._is_stopping.is_set()
+
+    def _note_access(self, state: NodeState) -> None:
+        if state is NodeState.OK:
+            self._had_access, self._lost_access_s = True, None
+        elif state is NodeState.NO_ACCESS and self._had_access and self._lost_access_s is None:
+            self._lost_access_s = self._clock()
+
+    def _rest(self, started_s: float) -> None:
+        """Wait for the next turn; news from the driver shortens the wait, but never below a tenth of a second."""
+        self._is_stopping.wait(SHORTEST_REST_S)
+        while not self._is_stopping.is_set() and (left_s := started_s + self._sweep_s - self._clock()) > 0:
+            if self._parts.reader.wait(min(left_s, WAIT_SLICE_S)):
+                return
 
     def stop(self) -> None:
         """Ask the loop to end; safe from a signal handler."""

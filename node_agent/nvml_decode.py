@@ -62,7 +62,7 @@ def ratio(per_cent: float) -> float | None:
     return per_cent / 100 if 0 <= per_cent <= 100 else None
 
 
-def memory_of(raw: Any) -> Memory:
+def memory_of(raw: Any) -> Memory:  # noqa: ANN401 - a ctypes struct
     """Read either memory struct."""
     reserved = getattr(raw, "reserved", None)
     used_mib = -(-int(raw.used) // MIB)
@@ -95,7 +95,7 @@ def instance_id(raw: int) -> int | None:
     return None if raw == 0xFFFFFFFF else int(raw)
 
 
-def fabric_of(info: Any) -> tuple[int, str]:
+def fabric_of(info: Any) -> tuple[int, str]:  # noqa: ANN401 - a ctypes struct
     """Read the fabric struct into (state, clique)."""
     cluster = bytes(info.clusterUuid)
     if info.state != FABRIC_COMPLETED or not any(cluster):
@@ -105,7 +105,7 @@ def fabric_of(info: Any) -> tuple[int, str]:
     return int(info.state), f"{'-'.join(parts)}.{int(info.cliqueId)}"
 
 
-def field_value(field: Any) -> int:
+def field_value(field: Any) -> int:  # noqa: ANN401 - a ctypes struct
     """Read the union of a field by the type that the field names."""
     names = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
     return int(getattr(field.value, names.get(field.valueType, "uiVal")))

@@ -169,6 +169,10 @@ class Reader(Protocol):
         """Return the newest sweep."""
         ...
 
+    def wait(self, seconds: float) -> bool:
+        """Wait, at most until the driver announces something; tell whether it did."""
+        ...
+
     def close(self) -> None:
         """Let go of the driver; the reader is not used afterwards."""
         ...

@@ -46,7 +46,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pod_resources_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     proc_root: str = "/proc"
     sysfs_root: str = "/sys"
-    state_file: str = ""
     mps_devices: str = ""
     mps_root: str = "/run/tangram/mps"
     mps_control: str = "nvidia-cuda-mps-control"

@@ -8,6 +8,7 @@ restarts.
 from __future__ import annotations
 
 import math
+import time
 import uuid as uuids
 import zlib
 from collections import defaultdict
@@ -164,6 +165,11 @@ class SimulatedReader:
             self._since_s = now_s
         self._tenants = scene.tenants
         return scene.readings
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; nothing is ever announced between sweeps."""
+        time.sleep(seconds)
+        return False
 
     def tenant(self, pid: int) -> Tenant | None:
         """Return whose a made-up process of the last sweep is."""

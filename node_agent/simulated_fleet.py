@@ -71,7 +71,7 @@ class SimulatedFleet:
         self._token = token
         self._connections = connections
         self._times = times or FleetTimes()
-        rng = random.Random(seed)
+        rng = random.Random(seed)  # noqa: S311 - jitter, not secrets
         self._nodes = {
             each.node: SimulatedNode(each, len(self._endpoints), self._times.pace, self._times.health, rng.random)
             for each in descriptions

@@ -84,13 +84,14 @@ class Supervisor:
             self._fail(f"NVML does not answer for {self._times.deadline_s:g} s")
         return self._last()
 
-    def wait(self, seconds: float) -> None:
-        """Wait, but not longer than until the driver announces something."""
-        if self._process is None or self._asked_s is not None or self._nudged:
-            time.sleep(0.0 if self._nudged else seconds)
-        else:
+    def wait(self, seconds: float) -> bool:
+        """Wait, but not longer than until the driver announces something; tell whether it did."""
+        if not self._nudged and self._process is not None and self._asked_s is None:
             self._receive(seconds)
-        self._nudged = False
+        elif not self._nudged:
+            time.sleep(seconds)
+        nudged, self._nudged = self._nudged, False
+        return nudged
 
     def close(self) -> None:
         """End the process: politely, since killing a collector has hung a GPU's firmware before, then not."""
@@ -125,7 +126,7 @@ class Supervisor:
             return
         self._frames = FrameReader()
         self._asked_s = None
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environ
         )
 

@@ -11,9 +11,9 @@ SWITCH = "switch"
 def link_groups(peers: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Number the groups of devices that reach each other by NVLink.
 
-    ``peers`` maps a device's PCI address to where its links lead: addresses, or ``switch``. An NVSwitch joins all its devices, since
-    NVML does not say which. Devices without a link into the node are in no group. Groups are numbered in order of
-    address.
+    ``peers`` maps a device's PCI address to where its links lead: addresses, or ``switch``. An NVSwitch joins all its
+    devices, since NVML does not say which. Devices without a link into the node are in no group. Groups are numbered in
+    order of address.
     """
     leader = {address: address for address in peers}
 

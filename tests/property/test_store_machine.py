@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from extender.errors import BoundElsewhere, PodReplaced
 from extender.holdings import DeviceBooking, Holding, ObservedPod, Phase, Reservation, Token
 from extender.settings import Settings
 from extender.store import ClusterStore
@@ -54,8 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
         for _ in range(1 + again):
             try:
                 reserved = self.store.assume(placing(share_request(memory_mib), name, node), self.now)
-            except Exception as error:  # noqa: BLE001 - named below
-                assert type(error).__name__ in {"BoundElsewhere", "PodReplaced"}
+            except (BoundElsewhere, PodReplaced):
                 break
             if isinstance(reserved, Reservation):
                 self.tokens.setdefault(name, []).append(reserved.token)

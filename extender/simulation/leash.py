@@ -32,6 +32,11 @@ class Child:
         )
 
     @property
+    def process_id(self) -> int:
+        """Return its process id."""
+        return self._process.pid
+
+    @property
     def exit_status(self) -> int | None:
         """Return how it ended; None while it runs."""
         return self._process.poll()

@@ -1,0 +1,192 @@
+"""``make bench NAME=latency``: what one decision takes, beside the floor of moving the same bytes.
+
+kube-scheduler's part is played by a raw keep-alive client: filter with every node name (in rotating order), prioritize
+with the names that filter let through, bind on the node with 10 against the simulated API server, then the pod is
+deleted. Every pod has a fresh UID and one of 100 shapes: 80 of 100 a fraction, 15 whole devices, 5 several devices or
+containers; half of them with conditions. Floor calls send as many bytes to the same server, and get as many back, one
+by one between the others.
+
+Figures are medians over the pairs of one run on one machine; the ratio to the floor is what to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from benchmarks.client import KeepAliveClient
+from benchmarks.cluster import DEVICES, NAMESPACE, BenchCluster, _free_port, bench_cluster, encoded, pod_object
+from benchmarks.results import quantile, show
+
+SIZES = (500, 5000)
+PAIRS = 400
+WARM_UP = 40
+_CONDITIONS = (
+    {"tangram.dev/gpu-architecture": ">=ampere"},
+    {"tangram.dev/gpu-architecture": "volta,turing"},
+    {"tangram.dev/gpu-features": "int8"},
+    {"tangram.dev/gpu-total-memory": ">=40Gi"},
+    {"tangram.dev/gpu-product": "T4,L4"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeOfPod:
+    """One of the shapes asked for: resources of the GPU, annotations, CPU."""
+
+    gpu: dict[str, str]
+    annotations: dict[str, str]
+    cpu_milli: int
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds of each call, and the floor's for as many bytes."""
+
+    calls: list[float] = field(default_factory=list)
+    floors: list[float] = field(default_factory=list)
+
+
+def shapes(draw: random.Random, count: int = 100) -> list[ShapeOfPod]:
+    """Return the request shapes of the benchmark."""
+    made = []
+    for number in range(count):
+        conditions = draw.choice(_CONDITIONS) if number % 2 else {}
+        if number < count * 80 // 100:
+            gpu = {"tangram.dev/gpu-memory": str(draw.randrange(1, 24) * 512)}
+        elif number < count * 95 // 100:
+            gpu = {"tangram.dev/gpu": "1", "tangram.dev/gpu-compute": "100"}
+        else:
+            gpu = {"tangram.dev/gpu": "2", "tangram.dev/gpu-memory": str(draw.randrange(1, 8) * 1024)}
+        made.append(ShapeOfPod(gpu, conditions, draw.choice((500, 1000, 2000, 4000))))
+    return made
+
+
+@contextmanager
+def floor_server() -> Iterator[int]:
+    """Run the floor in a process of its own; yield its port."""
+    port = _free_port()
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.floor", str(port)])
+    try:
+        for _ in range(200):
+            try:
+                KeepAliveClient(port).__exit__(None, None, None)
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class Scheduler:
+    """One keep-alive connection to the product and one to the floor, and the pods in turn."""
+
+    def __init__(self, cluster: BenchCluster, floor_port: int, seed: int = 7) -> None:
+        self._cluster = cluster
+        self._product, self._floor = KeepAliveClient(cluster.port), KeepAliveClient(floor_port)
+        self._draw = random.Random(seed)
+        self._shapes = shapes(self._draw)
+        self._count = 0
+        self.times = {verb: Times() for verb in ("filter", "prioritize", "pair", "bind")}
+
+    def decide(self) -> bool:
+        """Filter, prioritize, bind and delete one pod; return whether it fitted anywhere."""
+        self._count += 1
+        shape = self._draw.choice(self._shapes)
+        pod = pod_object(f"pod-{self._count}", shape.gpu, shape.cpu_milli, shape.annotations)
+        created = msgspec.json.decode(self._cluster.api.create("pods", NAMESPACE, pod))
+        names = self._cluster.names
+        at = self._draw.randrange(len(names))
+        first = self._call("filter", {"Pod": created, "Nodes": None, "NodeNames": names[at:] + names[:at]})
+        passed = msgspec.json.decode(first)["NodeNames"]
+        if not passed:
+            self._cluster.api.delete("pods", NAMESPACE, f"pod-{self._count}", {"gracePeriodSeconds": 0})
+            return False
+        second = self._call("prioritize", {"Pod": created, "Nodes": None, "NodeNames": passed})
+        self._sum_up()
+        best = max(msgspec.json.decode(second), key=lambda host: host["Score"])["Host"]
+        metadata = created["metadata"]
+        answer = self._call(
+            "bind",
+            {"PodName": metadata["name"], "PodNamespace": NAMESPACE, "PodUID": metadata["uid"], "Node": best},
+        )
+        if msgspec.json.decode(answer)["Error"]:
+            raise RuntimeError(answer.decode())
+        self._cluster.api.delete("pods", NAMESPACE, metadata["name"], {"gracePeriodSeconds": 0})
+        return True
+
+    def _call(self, verb: str, arguments: object) -> bytes:
+        body = encoded(arguments)
+        answer = self._product.post(f"/v1/{verb}", body)
+        if answer.status != 200:
+            raise RuntimeError(f"{verb}: {answer.status} {answer.body[:300]!r}")
+        self.times[verb].calls.append(answer.seconds)
+        self.times[verb].floors.append(self._floor.post(f"/{len(answer.body)}", body).seconds)
+        return answer.body
+
+    def _sum_up(self) -> None:
+        for name in ("calls", "floors"):
+            pair = sum(getattr(self.times[verb], name)[-1] for verb in ("filter", "prioritize"))
+            getattr(self.times["pair"], name).append(pair)
+
+
+def measure(nodes: int, pairs: int) -> list[dict[str, str | int | float | bool]]:
+    """Return one row a verb for a cluster of ``nodes``."""
+    with bench_cluster(nodes) as cluster, floor_server() as floor_port:
+        scheduler = Scheduler(cluster, floor_port)
+        for _ in range(WARM_UP):
+            scheduler.decide()
+        scheduler.times = {verb: Times() for verb in scheduler.times}
+        cpu = cluster.cpu_seconds()
+        placed = 0
+        while placed < pairs:
+            placed += scheduler.decide()
+        cpu_ms = (cluster.cpu_seconds() - cpu) / pairs * 1000
+        return [_row(nodes, verb, times, cpu_ms, cluster.resident_mib()) for verb, times in scheduler.times.items()]
+
+
+def _row(nodes: int, verb: str, times: Times, cpu_ms: float, rss_mib: float) -> dict[str, str | int | float | bool]:
+    median, floor = quantile(times.calls, 0.5), quantile(times.floors, 0.5)
+    return {
+        "nodes": nodes,
+        "devices": nodes * DEVICES,
+        "verb": verb,
+        "mode": "closed",
+        "load": "quiet",
+        "helper": False,
+        "pairs": len(times.calls),
+        "p50_ms": round(median * 1000, 3),
+        "p99_ms": round(quantile(times.calls, 0.99) * 1000, 3),
+        "max_ms": round(max(times.calls) * 1000, 3),
+        "floor_p50_ms": round(floor * 1000, 3),
+        "ratio_p50": round(median / floor, 2),
+        "cpu_ms": round(cpu_ms, 2),
+        "rss_mib": round(rss_mib, 1),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure every size and show the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    options = parser.parse_args(arguments)
+    rows = []
+    for nodes in options.nodes:
+        print(f"{nodes} nodes of {DEVICES} devices ...", file=sys.stderr, flush=True)
+        rows += measure(nodes, options.pairs)
+    print(f"written to {show('latency', rows)}")
+
+
+if __name__ == "__main__":
+    main()

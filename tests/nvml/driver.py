@@ -22,8 +22,10 @@ def compile_stub(directory: Path, *flags: str) -> Path:
     found = compiler()
     assert found is not None
     subprocess.run(
-        [found, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-Wl,-soname,{SONAME}", *flags]
-        + ["-o", str(directory / SONAME), str(SOURCE), "-lpthread"],
+        [
+            *(found, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-Wl,-soname,{SONAME}", *flags),
+            *("-o", str(directory / SONAME), str(SOURCE), "-lpthread"),
+        ],
         check=True,
         capture_output=True,
     )

@@ -109,7 +109,7 @@ class FleetDraft:
 
     def set_device(self, row: Row, slot: int, **values: float) -> None:
         """Write device columns of one device; a value that is already there changes nothing."""
-        changed = [name for name, value in values.items() if self._columns[name][slot, row] != value]
+        changed = [name for name, value in values.items() if self._differs(name, row, slot, value)]
         for name in changed:
             self._own(name)[slot, row] = values[name]
         if changed:
@@ -162,6 +162,12 @@ class FleetDraft:
                 **views,  # type: ignore[arg-type]
             )
         return self._frozen
+
+    def _differs(self, column: str, row: Row, slot: int, value: float) -> bool:
+        """Return whether a value is another one; an unknown load (NaN) equals itself."""
+        there = self._columns[column]
+        new = there.dtype.type(value)
+        return bool(there[slot, row] != new) and not (np.isnan(there[slot, row]) and np.isnan(new))  # type: ignore[call-overload]
 
     def _frozen_names(self) -> tuple[str, ...]:
         return tuple(self._names)

@@ -167,7 +167,7 @@ class FleetDraft:
         """Return whether a value is another one; an unknown load (NaN) equals itself."""
         there = self._columns[column]
         new = there.dtype.type(value)
-        return bool(there[slot, row] != new) and not (np.isnan(there[slot, row]) and np.isnan(new))  # type: ignore[call-overload]
+        return bool(there[slot, row] != new) and not (np.isnan(there[slot, row]) and np.isnan(new))
 
     def _frozen_names(self) -> tuple[str, ...]:
         return tuple(self._names)

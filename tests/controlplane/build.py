@@ -20,15 +20,17 @@ from pathlib import Path
 
 from tests.controlplane.modules import (
     ETCD_PROGRAMS,
+    HELM_PROGRAMS,
     KUBERNETES_PROGRAMS,
     KUBERNETES_VERSION,
     GoModule,
     etcd_module,
+    helm_module,
     kubernetes_module,
 )
 
 NEEDED = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
-PROGRAMS = (*ETCD_PROGRAMS, *KUBERNETES_PROGRAMS)
+PROGRAMS = (*ETCD_PROGRAMS, *KUBERNETES_PROGRAMS, *HELM_PROGRAMS)
 _PROGRESS_EVERY_S = 15.0
 _LOCK_POLL_S = 0.2
 
@@ -69,6 +71,8 @@ def ensure(program: str, *, kubernetes_version: str = KUBERNETES_VERSION) -> Pat
     cache.mkdir(parents=True, exist_ok=True)
     if program in ETCD_PROGRAMS:
         module = etcd_module()
+    elif program in HELM_PROGRAMS:
+        module = helm_module()
     else:
         with _lock(cache / f"module-{kubernetes_version}.lock", f"the module of Kubernetes {kubernetes_version}"):
             module = kubernetes_module(kubernetes_version, cache / "modules")

@@ -16,10 +16,12 @@ from pathlib import Path
 
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.13"
+HELM_VERSION = "4.3.1"
 COMMITTED = Path(__file__).parent / "go"
 
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 ETCD_PROGRAMS = ("etcd",)
+HELM_PROGRAMS = ("helm",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,12 @@ def etcd_module() -> GoModule:
     """Describe the committed module of etcd; its main package is the root of the server module."""
     packages = dict.fromkeys(ETCD_PROGRAMS, "go.etcd.io/etcd/server/v3")
     return GoModule("etcd", ETCD_VERSION, COMMITTED / "etcd", packages, "-s -w")
+
+
+def helm_module() -> GoModule:
+    """Describe the committed module of helm, apart from Kubernetes' so that their versions do not mix."""
+    packages = dict.fromkeys(HELM_PROGRAMS, "helm.sh/helm/v4/cmd/helm")
+    return GoModule("helm", HELM_VERSION, COMMITTED / "helm", packages, "-s -w")
 
 
 def kubernetes_module(version: str, generated: Path) -> GoModule:

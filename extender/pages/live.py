@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from extender.clock import Clock
 from extender.decisions import Decision, Decisions, Verb
 from extender.holdings import PodIdentity
 from extender.pages.details import node_details
-from extender.pages.picture import Painter, Picture, used_memory
+from extender.pages.picture import Painter, Picture
 from extender.pages.waiting import WaitingPods
 from extender.store import ClusterStore
 from scoring.fleet import DeviceState, Fleet, NodeState
@@ -91,7 +91,7 @@ class LiveView:
     def advance(self) -> None:
         """Look at the state once and make the next update."""
         fleet = self._store.snapshot()
-        picture = self._painter.paint(fleet, self._store.ledger, self._used(fleet))
+        picture = self._painter.paint(fleet, self._store.ledger, self._store.nodes())
         self._common = {**self._summary(fleet), "waiting": self._waiting(), "decisions": self._recent()}
         before, self._picture, self._fleet, self._whole = self._picture, picture, fleet, None
         if before is not None and before.layout is picture.layout:
@@ -124,15 +124,6 @@ class LiveView:
             self._whole = _event({**self._common, **self._picture.message(self._fleet)})
         return self._whole
 
-    def _used(self, fleet: Fleet) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        def reported() -> Iterator[tuple[int, dict[str, int]]]:
-            for record in self._store.nodes():
-                if record.report is not None and record.is_fresh:
-                    used = {each.uuid: each.used_mib for each in record.report.devices if each.used_mib is not None}
-                    yield int(record.row), used
-
-        return used_memory(fleet, reported())
-
     def _summary(self, fleet: Fleet) -> dict[str, object]:
         present = fleet.kind >= 0
         milli, mib = int(fleet.capacity_milli[present].sum()), int(fleet.capacity_mib[present].sum())
@@ -142,7 +133,7 @@ class LiveView:
             "summary": {
                 "nodes": int((fleet.node_state != NodeState.EMPTY).sum()),
                 "devices": int(present.sum()),
-                "pods": int(sum(1 for record in self._store.nodes() for _ in self._store.ledger.on_node(record.name))),
+                "pods": len(self._store.ledger),
                 "compute": _share(int(fleet.booked_milli[present].sum()), milli),
                 "memory": _share(int(fleet.booked_mib[present].sum()), mib),
                 "load": round(float(loads.mean()), 4) if len(loads) else None,
@@ -166,6 +157,7 @@ class LiveView:
             {
                 "pod": f"{each.pod.namespace}/{each.pod.name}",
                 "for_s": round(now - each.since, 1),
+                "asks": each.asks,
                 **self._why(each.pod),
             }
             for each in self.waiting.oldest(_SHOWN_WAITING)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from extender.ledger import Ledger
+from extender.noderecord import NodeRecord
+from node_agent.report import Report
 from scoring.fleet import NO_KIND, DeviceState, Fleet, NodeState
 
 UNKNOWN = 65_535
@@ -113,26 +115,38 @@ class Picture:
         }
 
 
-@dataclass(slots=True)
 class Painter:
-    """Makes pictures one after the other, looking again only at what changed."""
+    """Makes pictures one after the other, looking again only at nodes whose books or reports changed."""
 
-    used: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    _shares: list[ShareRow] = field(default_factory=list)
-    _layout: Layout | None = None
-    _generation: int = -1
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._generation = -1
+        self._shares: list[ShareRow] = []
+        self._used = np.empty((0, 0), dtype=np.int64)
+        self._reports: dict[int, Report] = {}
 
-    def paint(self, fleet: Fleet, ledger: Ledger, used_mib: npt.NDArray[np.int64] | None = None) -> Picture:
-        """Return the picture of a snapshot; ``used_mib`` is measured memory, (width, nodes), -1 where not known."""
+    def paint(self, fleet: Fleet, ledger: Ledger, records: Iterable[NodeRecord]) -> Picture:
+        """Return the picture of a snapshot; ``records`` are all nodes, for what their agents measured."""
         if self._layout is None or not self._layout.holds(fleet):
             self._layout, self._generation = Layout.of(fleet), -1
             self._shares = [() for _ in fleet.names]
+            self._used, self._reports = np.full(fleet.kind.shape, -1, dtype=np.int64), {}
         for row in fleet.changed_since(self._generation).tolist():
             fresh = _share_row(fleet, row, ledger)
             if fresh != self._shares[row]:
                 self._shares[row] = fresh
+        for record in records:
+            if record.report is not None and self._reports.get(record.row) is not record.report:
+                self._reports[record.row] = record.report
+                self._measure(fleet, record.row, record.report)
         self._generation = fleet.generation
-        return Picture(self._layout, fleet.generation, _columns(fleet, self._layout, used_mib), tuple(self._shares))
+        return Picture(self._layout, fleet.generation, _columns(fleet, self._layout, self._used), tuple(self._shares))
+
+    def _measure(self, fleet: Fleet, row: int, report: Report) -> None:
+        """Write memory in use, MiB, as a node reports it; -1 where it does not."""
+        used = {device.uuid: device.used_mib for device in report.devices if device.used_mib is not None}
+        for slot, uuid in enumerate(fleet.uuids[row]):
+            self._used[slot, row] = used.get(uuid, -1)
 
 
 def packed(column: npt.NDArray[np.generic], dtype: str) -> str:
@@ -145,12 +159,12 @@ def tint_of(uid: str) -> int:
     return zlib.crc32(uid.encode()) % _TINTS
 
 
-def _columns(fleet: Fleet, layout: Layout, used_mib: npt.NDArray[np.int64] | None) -> dict[str, Shorts]:
+def _columns(fleet: Fleet, layout: Layout, used_mib: npt.NDArray[np.int64]) -> dict[str, Shorts]:
     def cells(column: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
         return np.asarray(column.T[layout.rows, layout.slots], dtype=np.float64)
 
     room_mib, room_milli = cells(fleet.capacity_mib), cells(fleet.capacity_milli)
-    used = np.full(len(layout.rows), -1.0) if used_mib is None else cells(used_mib)
+    used = cells(used_mib)
     state = cells(fleet.device_state)
     stale = fleet.node_state[layout.rows] != NodeState.FRESH
     return {
@@ -183,12 +197,3 @@ def _share_row(fleet: Fleet, row: int, ledger: Ledger) -> ShareRow:
 
 def _part(amount: int, whole: int) -> int:
     return min(amount * _WHOLE // whole, _MOST) if whole else 0
-
-
-def used_memory(fleet: Fleet, reported: Iterable[tuple[int, Mapping[str, int]]]) -> npt.NDArray[np.int64]:
-    """Return measured memory as a (width, nodes) column from (row, UUID -> MiB) pairs; -1 where nobody reported it."""
-    column = np.full(fleet.kind.shape, -1, dtype=np.int64)
-    for row, by_uuid in reported:
-        for slot, uuid in enumerate(fleet.uuids[row]):
-            column[slot, row] = by_uuid.get(uuid, -1)
-    return column

@@ -6,16 +6,18 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from extender.holdings import ObservedPod, PodIdentity
+from scoring.request import ContainerAsk, PodRequest
 
 _KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod without a node; ``since`` is on the extender's clock, when it was first seen."""
+    """A pod without a node; ``since`` is on the extender's clock, when it was first seen; ``asks`` is in words."""
 
     pod: PodIdentity
     since: float
+    asks: str
 
 
 class WaitingPods:
@@ -33,7 +35,7 @@ class WaitingPods:
         if seen.node or seen.is_over or seen.is_terminating or not asks:
             self._pods.pop(seen.pod.uid, None)
         elif seen.pod.uid not in self._pods and len(self._pods) < _KEPT:
-            self._pods[seen.pod.uid] = Waiting(seen.pod, now)
+            self._pods[seen.pod.uid] = Waiting(seen.pod, now, in_words(seen.request))
 
     def on_gone(self, uid: str) -> None:
         """Let go of a pod that is gone."""
@@ -42,3 +44,22 @@ class WaitingPods:
     def oldest(self, limit: int) -> list[Waiting]:
         """Return up to ``limit`` pods, those that wait longest first."""
         return [waiting for waiting, _ in zip(self._pods.values(), range(limit), strict=False)]
+
+
+def in_words(request: PodRequest | None) -> str:
+    """Return what a pod asks, short enough for a line: devices, amounts of each, conditions."""
+    if request is None:
+        return "asks what cannot be understood"
+    asks = [_ask_in_words(ask) for ask in request.containers]
+    asks += [f"{ask.count} of {ask.resource}" for ask in request.plugin]
+    conditions = [f"{key.removeprefix('gpu-')} {text}" for key, text in request.conditions.describe()]
+    return "; ".join([" + ".join(asks), *conditions])
+
+
+def _ask_in_words(ask: ContainerAsk) -> str:
+    if ask.is_whole:
+        return "a whole GPU" if ask.count == 1 else f"{ask.count} whole GPUs"
+    compute = f"{ask.compute_milli / 10:g} %" if ask.compute_milli is not None else ""
+    memory = f"{ask.memory_mib} MiB" if ask.memory_mib is not None else ""
+    amounts = " and ".join(part for part in (compute, memory) if part)
+    return f"{amounts} of a GPU" if ask.count == 1 else f"{amounts} of each of {ask.count} GPUs"

@@ -66,14 +66,14 @@ class Tempo:
     least_s: float = 3.0
     most_s: float = 40.0
     fill_s: float = 10.0
-    load: float = 1.15
+    load: float = 1.3
 
 
 def arrivals(pods: Sequence[TracePod], devices: int, tempo: Tempo, seed: int) -> Iterator[Arrival]:
     """Yield arrivals without end, in order of time: the trace from a random place on, and over again.
 
-    Equal arguments give equal arrivals. While the fleet fills, pods come at the rate that brings ``load`` within
-    ``fill_s``; then at the rate that keeps it there, if slower (Little's law: load = rate x duration x share).
+    Equal arguments give equal arrivals. While the fleet fills, pods come at least at the rate that brings ``load``
+    within ``fill_s``; then at the rate that keeps it there (Little's law: load = rate x duration x share).
     """
     draw = random.Random(seed)  # noqa: S311 - draws, no secrets
     start = draw.randrange(len(pods))
@@ -85,7 +85,7 @@ def arrivals(pods: Sequence[TracePod], devices: int, tempo: Tempo, seed: int) ->
     at_s, number = 0.0, 0
     while True:
         index = (start + number) % len(pods)
-        rate = filling if at_s < tempo.fill_s else min(filling, keeping)
+        rate = max(filling, keeping) if at_s < tempo.fill_s else keeping
         at_s += draw.expovariate(rate)
         pod = pods[index]
         name = f"{pod.name}-{number // len(pods)}"

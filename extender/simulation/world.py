@@ -34,7 +34,7 @@ _MOST_WAITING = 120
 _PROGRESS_S = 2.0
 _REASONS_TOLD = 5
 _FILL_SHARE = 0.5
-_FILL_S = 30.0
+_FILL_S = 15.0
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@
 import { UNKNOWN } from "./columns.js";
 import { arrange } from "./arrange.js";
 
+const BETWEEN = "  ·  ";
 const ABSENT = 0;
 const OUT = 1;
 const SUSPECT = 2;
@@ -105,8 +106,9 @@ export class Board {
       context.font = "12px system-ui, sans-serif";
       context.fillStyle = this.colours.quiet;
       const nodes = group.nodes.length === 1 ? "1 node" : `${group.nodes.length} nodes`;
-      const words = [group.generation, nodes, `${group.cells.length} devices`, `${share} % booked`].filter(Boolean);
-      context.fillText(words.join("  ·  "), left, y + 14);
+      const words = [`${share} % booked`, group.generation, nodes, `${group.cells.length} devices`].filter(Boolean);
+      while (words.length > 1 && left - x + context.measureText(words.join(BETWEEN)).width > width) words.pop();
+      context.fillText(words.join(BETWEEN), left, y + 14);
     }
   }
 

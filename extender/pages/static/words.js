@@ -17,11 +17,12 @@ export function waitingItem(pod) {
   return element("li", "wait",
     element("span", "when", seconds(pod.for_s)),
     element("b", "", pod.pod),
+    element("span", "asks", pod.asks),
     element("span", "why", because(pod.reasons) || pod.message || "waits for its first try"));
 }
 
 export function decisionItem(decision) {
-  const time = new Date(decision.at * 1000).toLocaleTimeString();
+  const time = new Date(decision.at * 1000).toLocaleTimeString([], { hour12: false });
   const when = element("span", "when", `${time}  ${decision.ms} ms`);
   if (decision.verb === "bind" && decision.node && decision.devices) {
     const devices = decision.devices === 1 ? "1 GPU" : `${decision.devices} GPUs`;

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from extender.admission_settings import AdmissionSettings
 from extender.allocation import (
     ALLOCATION_KEY,
-    CDI_PREFIX,
+    CDI_DOMAINS,
     DEVICES_KEY,
     MPS_KEY,
     VISIBLE_DEVICES,
@@ -34,7 +34,6 @@ DEFAULT_SCHEDULER = "default-scheduler"
 MPS_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
-OTHER_CDI_PREFIX = "cdi.k8s.io/"
 _MAX_CDI_NAME = 53
 _SHOWN = 80
 
@@ -83,7 +82,7 @@ def shape_of_container(container: Container, request: PodRequest, rules: Admissi
 
 def reserved_annotations(pod: Pod, prefix: str) -> tuple[InvalidRequest, ...]:
     """Return a problem for every annotation that only a Binding may carry."""
-    ours = (prefix + DEVICES_KEY, prefix + MPS_KEY, CDI_PREFIX, OTHER_CDI_PREFIX)
+    ours = (prefix + DEVICES_KEY, prefix + MPS_KEY, *CDI_DOMAINS)
     return tuple(
         InvalidRequest(
             f"annotation {key}", pod.annotations[key][:_SHOWN], "no such annotation: placing the pod writes it"

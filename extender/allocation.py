@@ -35,6 +35,8 @@ MPS_MEMORY_KEY = f"{MPS_KEY}memory-"
 DEFAULT_PREFIX = "tangram.dev/"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CDI_PREFIX = "nvidia.cdi.k8s.io/"
+CDI_DOMAINS = ("nvidia.cdi.k8s.io", "cdi.k8s.io")
+"""What keys begin with that name devices: NVIDIA's NRI plugin also reads its domain without a name behind it."""
 CDI_DEVICE_KIND = "nvidia.com/gpu"
 
 _MAX_KEY_LENGTH = 63
@@ -135,7 +137,7 @@ def binding_annotations(
     """
     devices = {name: [share.uuid for share in shares] for name, shares in allocation.containers}
     owner = _key_owners(pod, devices, prefix)
-    ours = (prefix + DEVICES_KEY, prefix + MPS_KEY, CDI_PREFIX)
+    ours = (prefix + DEVICES_KEY, prefix + MPS_KEY, *CDI_DOMAINS)
     written = {key: "" for key in pod.annotations if key.startswith(ours)}
     written |= {key: ",".join(devices.get(name, ())) for key, name in owner.items()}
     written |= _mps_limits(pod, allocation, prefix)

@@ -142,6 +142,7 @@ class Bookkeeping:
         if vanished:
             self._drop_vanished(record)
         self._write_state(record)
+        self._check_totals(record)
 
     def _has_vanished(self, record: NodeRecord, uuid: str) -> bool:
         """Return whether a device stays only because somebody held a share of it, and nobody does any more."""
@@ -213,7 +214,10 @@ class Bookkeeping:
             self._unreported.add(record.name)
         else:
             self._unreported.discard(record.name)
-        if record.facts is not None and record.report is not None and _differs(record.facts, self.totals(record.name)):
+
+    def _check_totals(self, record: NodeRecord) -> None:
+        """Have the node's totals written if they are not what it carries."""
+        if record.facts is not None and _differs(record.facts, self.totals(record.name)):
             self._changed_totals.add(record.name)
 
     def _answer(self, record: NodeRecord, known_generation: int | None) -> Answer:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from extender.nominees import Shares
 from extender.settings import Settings
@@ -26,6 +28,8 @@ from scoring.workload import MixHistogram
 
 _POLICY_FIELD = "gpu-policy"
 _NOTES_BETWEEN_OUTLOOKS = 64
+_WORTH_REFRESHING = 0.3
+"""Part of the rows beyond which judging all of them anew costs no more than picking out the changed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,16 @@ class Judgement:
     score: FloatArray
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """A judgement without its fleet, which would keep whole columns alive."""
+
+    generation: int
+    code: ByteArray
+    reason: ByteArray
+    score: FloatArray
+
+
 class Evaluations:
     """Judges requests against fleets; knows the policies and what demand to expect."""
 
@@ -46,7 +60,7 @@ class Evaluations:
         self._policies = build_policies(settings.policies)
         self._default = settings.policy
         self._kept = settings.evaluations_kept
-        self._remembered: OrderedDict[tuple[PodRequest, str], Judgement] = OrderedDict()
+        self._remembered: OrderedDict[tuple[PodRequest, str], _Remembered] = OrderedDict()
         self._histogram = MixHistogram()
         self._notes = 0
         self._outlook_kinds = 0
@@ -90,27 +104,45 @@ class Evaluations:
     def _judge(self, request: PodRequest, fleet: Fleet, policy: Policy) -> Judgement:
         key = (request, policy.name)
         known = self._remembered.get(key)
-        if known is not None and known.fleet.generation == fleet.generation:
-            self._remembered.move_to_end(key)
-            return known
-        found = evaluate(request, fleet, policy, self.outlook)
-        judgement = Judgement(fleet, policy, found.code, found.reason, found.score)
-        self._remembered[key] = judgement
+        if known is None or known.generation != fleet.generation:
+            known = self._refreshed(known, request, fleet, policy)
+            self._remembered[key] = known
         self._remembered.move_to_end(key)
         if len(self._remembered) > self._kept:
             self._remembered.popitem(last=False)
-        return judgement
+        return Judgement(fleet, policy, known.code, known.reason, known.score)
+
+    def _refreshed(self, known: _Remembered | None, request: PodRequest, fleet: Fleet, policy: Policy) -> _Remembered:
+        """Return what was remembered with the rows that changed since judged anew; most do not change in between."""
+        stale = fleet.scored_since(known.generation) if known is not None else np.zeros(0, np.intp)
+        if known is None or len(stale) > len(fleet) * _WORTH_REFRESHING:
+            found = evaluate(request, fleet, policy, self.outlook)
+            return _Remembered(fleet.generation, found.code, found.reason, found.score)
+        code, reason = _grown(known.code, len(fleet)), _grown(known.reason, len(fleet))
+        score = _grown(known.score, len(fleet))
+        if len(stale):
+            found = evaluate(request, fleet.take(stale), policy, self.outlook)
+            code[stale], reason[stale], score[stale] = found.code, found.reason, found.score
+        return _Remembered(fleet.generation, code, reason, score)
 
     def _without(self, judgement: Judgement, request: PodRequest, kept: Shares) -> Judgement:
         """Return the judgement with what is kept for others taken off; only nodes that lose something are looked at."""
         rows = np.array(sorted({row for row, _ in kept}), np.intp)
-        node = judgement.fleet.with_shares(kept).take(rows)
-        found = evaluate(request, node, judgement.policy, self.outlook)
+        changed = judgement.fleet.with_shares(kept).take(rows)
+        found = evaluate(request, changed, judgement.policy, self.outlook)
         code, reason, score = judgement.code.copy(), judgement.reason.copy(), judgement.score.copy()
         lost = (code[rows] == Code.FIT) & (found.code != Code.FIT)
         code[rows[lost]], reason[rows[lost]] = Code.UNSCHEDULABLE, reason_number(Reason.RESERVED_FOR_NOMINATED)
         score[rows] = found.score
         return Judgement(judgement.fleet, judgement.policy, code, reason, score)
+
+
+_T = TypeVar("_T", bound=np.generic)
+
+
+def _grown(column: npt.NDArray[_T], rows: int) -> npt.NDArray[_T]:
+    """Return a copy with room for rows that are new; those have changed, so they are written anyway."""
+    return np.concatenate((column, np.zeros(rows - len(column), column.dtype)))
 
 
 def _everything_fits(fleet: Fleet, policy: Policy) -> Judgement:

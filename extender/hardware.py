@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from extender.intake import known_utilisation
 from node_agent.report import Device, Health, Mode, NodeState, Owner, Report
 from scoring.catalog import DeviceKind, device_kind
 from scoring.fleet import DeviceState, ModeCode
+
+_KINDS_REMEMBERED = 1024
 
 GONE = "the agent no longer reports this device"
 
@@ -116,15 +119,25 @@ def _facts(device: Device, report: Report) -> DeviceFacts:
 
 
 def _kind(device: Device, report: Report) -> DeviceKind:
+    profile = device.mig.profile if device.mig is not None else None
+    capability = device.compute_capability or (0, 0)
+    hardware = (device.name, device.architecture or 0, capability, device.total_mib, profile, device.sm_milli)
+    return _known_kind(hardware, report.driver, report.cuda)
+
+
+@lru_cache(maxsize=_KINDS_REMEMBERED)
+def _known_kind(hardware: tuple[str, int, tuple[int, int], int, str | None, int], driver: str, cuda: str) -> DeviceKind:
+    """Return a kind that was made before: thousands of devices share a few, and reports come all the time."""
+    name, architecture, capability, total_mib, profile, sm_milli = hardware
     return device_kind(
-        device.name,
-        architecture=device.architecture or 0,
-        compute_capability=device.compute_capability or (0, 0),
-        total_mib=device.total_mib,
-        driver=report.driver,
-        cuda=report.cuda,
-        mig_profile=device.mig.profile if device.mig is not None else None,
-        sm_milli=device.sm_milli,
+        name,
+        architecture=architecture,
+        compute_capability=capability,
+        total_mib=total_mib,
+        driver=driver,
+        cuda=cuda,
+        mig_profile=profile,
+        sm_milli=sm_milli,
     )
 
 

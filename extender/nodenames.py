@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +38,13 @@ class NodeNames:
 
     def sent(self, names: Sequence[str], fleet: Fleet) -> SentNodes:
         """Return rows and quoted names of what was sent. A name that was sent twice counts once."""
-        if len(set(names)) != len(names):
-            names = tuple(dict.fromkeys(names))
-        known = fleet.rows
-        rows = np.fromiter((known.get(name, UNKNOWN_ROW) for name in names), np.intp, len(names))
-        quoted = self.quoted(fleet)[rows] if len(fleet) else np.empty(len(rows), object)
+        rows = np.fromiter(map(fleet.rows.get, names, repeat(UNKNOWN_ROW)), np.intp, len(names))
         strangers = np.flatnonzero(rows == UNKNOWN_ROW)
+        if _has_twins(rows, strangers, names):
+            return self.sent(tuple(dict.fromkeys(names)), fleet)
+        quoted = self.quoted(fleet)[rows] if len(fleet) else np.empty(len(rows), object)
         if len(strangers):
-            quoted[strangers] = quote([names[at] for at in strangers])
+            quoted[strangers] = quote([names[at] for at in strangers.tolist()])
         return SentNodes(rows, quoted)
 
     def quoted(self, fleet: Fleet) -> npt.NDArray[np.object_]:
@@ -52,3 +52,9 @@ class NodeNames:
         if self._rows is not fleet.rows:
             self._rows, self._quoted = fleet.rows, quote(fleet.names)
         return self._quoted
+
+
+def _has_twins(rows: npt.NDArray[np.intp], strangers: npt.NDArray[np.intp], names: Sequence[str]) -> bool:
+    """Return whether some name was sent twice."""
+    counts = np.bincount(rows + 1)
+    return bool((counts[1:] > 1).any()) or len({names[at] for at in strangers.tolist()}) < len(strangers)

@@ -18,7 +18,7 @@ from extender.settings import Settings
 from extender.store import ClusterStore
 from extender.waker import Waker
 
-_MEMOS = 64
+_MEMOS = 8
 _MEMO_AGE_S = 5.0
 
 

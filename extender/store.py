@@ -137,6 +137,7 @@ class ClusterStore(Bookkeeping):
         record.facts = facts
         self._draft.set_node(record.row, cpu_capacity_milli=facts.cpu_milli, host_capacity_mib=facts.host_memory_mib)
         self._write_state(record)
+        self._check_totals(record)
 
     def remove_node(self, name: str) -> None:
         """Forget a node and its hardware. What its pods hold stays in the books until they are gone."""

@@ -118,9 +118,13 @@ class FleetDraft:
     def set_load(self, row: Row, load: npt.NDArray[np.float32], settling_milli: npt.NDArray[np.int32]) -> None:
         """Write the load of a node's devices (slot order). Of the row that does not count as a change."""
         count = len(load)
+        same = np.array_equal(self._columns["load"][:count, row], load, equal_nan=True)
+        if same and np.array_equal(self._columns["settling_milli"][:count, row], settling_milli):
+            return
         self._own("load")[:count, row] = load
         self._own("settling_milli")[:count, row] = settling_milli
         self.generation += 1
+        self._own("load_generation")[row] = self.generation
         self._frozen = None
 
     def book(self, row: Row, slot: int, memory_mib: int, compute_milli: int, sharers: int) -> None:

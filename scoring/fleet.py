@@ -84,6 +84,7 @@ class Fleet:
     node_state          uint8    a ``NodeState``
     order               uint32   fixed order among equal nodes: a hash of the name, the same in every replica
     row_generation      int64    generation at which anything but load last changed
+    load_generation     int64    generation at which load or settling compute last changed
     cpu_capacity_milli  int64    allocatable CPU, 1/1000 core
     cpu_booked_milli    int64    effective CPU requests of the pods bound there
     host_capacity_mib   int64    allocatable host memory
@@ -112,6 +113,7 @@ class Fleet:
     node_state: ByteArray
     order: npt.NDArray[np.uint32]
     row_generation: LongArray
+    load_generation: LongArray
     cpu_capacity_milli: LongArray
     cpu_booked_milli: LongArray
     host_capacity_mib: LongArray
@@ -141,6 +143,10 @@ class Fleet:
     def changed_since(self, generation: int) -> npt.NDArray[np.intp]:
         """Return the rows in which anything but load changed after ``generation``, ascending."""
         return np.flatnonzero(self.row_generation > generation)
+
+    def scored_since(self, generation: int) -> npt.NDArray[np.intp]:
+        """Return the rows in which anything at all changed after ``generation``, load included, ascending."""
+        return np.flatnonzero(np.maximum(self.row_generation, self.load_generation) > generation)
 
     def take(self, rows: npt.NDArray[np.intp]) -> Fleet:
         """Return a fleet of these rows only, in this order, with columns of its own that stay read-only."""
@@ -195,6 +201,7 @@ NODE_COLUMNS: Mapping[str, tuple[type[np.generic], float]] = {
     "node_state": (np.uint8, NodeState.EMPTY),
     "order": (np.uint32, 0),
     "row_generation": (np.int64, 0),
+    "load_generation": (np.int64, 0),
     "cpu_capacity_milli": (np.int64, 0),
     "cpu_booked_milli": (np.int64, 0),
     "host_capacity_mib": (np.int64, 0),

@@ -1,0 +1,90 @@
+"""What is remembered of a request must equal what would be found anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.evaluations import Evaluations
+from extender.settings import Settings
+from extender.store import ClusterStore
+from node_agent.report import Health
+from scoring.status import Code
+from tests.support.builders import bound, device, node_facts, placing, report, share_request, store_with, whole_request
+
+REQUESTS = (share_request(4000), share_request(None, 500), whole_request(2))
+
+changes = st.one_of(
+    st.tuples(st.just("load"), st.integers(0, 5), st.floats(0, 1)),
+    st.tuples(st.just("health"), st.integers(0, 5), st.sampled_from(list(Health))),
+    st.tuples(st.just("assume"), st.integers(0, 5), st.integers(1, 16_000)),
+    st.tuples(st.just("remove"), st.integers(0, 5), st.none()),
+    st.tuples(st.just("add"), st.integers(0, 9), st.none()),
+)
+
+
+def apply(store: ClusterStore, step: int, change: tuple[str, int, object]) -> None:
+    what, number, value = change
+    node, now = f"n{number}", 1000.0 + step
+    if what == "add":
+        store.set_node(node_facts(node))
+    elif what == "remove":
+        store.remove_node(node)
+    elif store.node(node) is not None and what == "assume":
+        store.assume(placing(share_request(value), f"p{step}", node), now)  # type: ignore[arg-type]
+    elif store.node(node) is not None:
+        key = "utilisation" if what == "load" else "health"
+        store.apply_report(
+            report(node, *(device(f"{node}-{at}", total_mib=16_000, **{key: value}) for at in "ab")), now
+        )
+
+
+class TestRefreshing:
+    """A judgement kept up to date row by row equals one made from nothing."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(changes, max_size=25))
+    def test_kept_up_to_date_equals_made_anew(self, steps: list[tuple[str, int, object]]) -> None:
+        store, kept = ClusterStore(Settings()), Evaluations(Settings())
+        for number in range(4):
+            apply(store, 0, ("add", number, None))
+            apply(store, 0, ("load", number, 0.5))
+        for step, change in enumerate(steps):
+            apply(store, step, change)
+            for request in REQUESTS:
+                found = kept.judge(request, store.snapshot())
+                anew = Evaluations(Settings()).judge(request, store.snapshot())
+                assert np.array_equal(found.code, anew.code)
+                assert np.array_equal(found.reason, anew.reason)
+                assert np.array_equal(found.score, anew.score)
+
+
+def test_the_same_fleet_is_not_judged_twice() -> None:
+    store, evaluations = store_with(device()), Evaluations(Settings())
+    first = evaluations.judge(share_request(), store.snapshot())
+    assert evaluations.judge(share_request(), store.snapshot()).score is first.score
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    store, evaluations = store_with(device()), Evaluations(Settings(evaluations_kept=3))
+    for number in range(10):
+        evaluations.judge(share_request(1000 + number), store.snapshot())
+    assert len(evaluations._remembered) == 3
+
+
+def test_what_is_kept_for_a_nominated_pod_is_refused_with_its_own_reason() -> None:
+    store, evaluations = store_with(device()), Evaluations(Settings())
+    found = evaluations.judge(share_request(), store.snapshot(), {(0, 0): (80_000, 900, 1)})
+    assert found.code[0] == Code.UNSCHEDULABLE
+    assert evaluations.judge(share_request(), store.snapshot()).code[0] == Code.FIT
+
+
+def test_an_outlook_is_learned_from_what_was_asked() -> None:
+    store, evaluations = store_with(device()), Evaluations(Settings())
+    store.set_pod(bound("a"))
+    assert not evaluations.refresh_outlook(store.snapshot())
+    for _ in range(64):
+        evaluations.note(share_request())
+    assert evaluations.refresh_outlook(store.snapshot())
+    assert evaluations.outlook.knows_demand

@@ -47,6 +47,8 @@ from extender.waker import Waker
 _LOG = structlog.get_logger(__name__)
 _EXPIRE_INTERVAL_S = 1.0
 _OUTLOOK_INTERVAL_S = 15.0
+_GENERATIONS_PER_S = 1_000_000
+"""So that an agent never takes bookings from before a restart for the present ones: no node changes so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ def create_app(settings: Settings, around: Surroundings) -> Extender:
 def build_services(settings: Settings, around: Surroundings) -> Services:
     """Return the parts, wired."""
     clock, metrics = around.clock, Metrics()
-    store = ClusterStore(settings, first_generation=int(clock.wall()))
+    store = ClusterStore(settings, first_generation=int(clock.wall() * _GENERATIONS_PER_S))
     evaluations = Evaluations(settings)
     waker = Waker(around.kube, settings, clock, metrics, around.may_act)
     store.on_growth = waker.note_growth

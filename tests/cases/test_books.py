@@ -189,3 +189,15 @@ async def test_books_equal_annotations_after_many_binds() -> None:
     )
     assert booked_mib(bench) == expected > 0
     assert all(bench.store.ledger.get(f"uid-{name}").phase is Phase.CONFIRMED for name in allocated(bench))  # type: ignore[union-attr]
+
+
+async def test_fifty_binds_at_once_for_a_device_with_room_for_three() -> None:
+    for _ in range(20):
+        bench = harness({"n": [device(total_mib=30_000)]})
+        pods = [pod(f"p{number}", gpu_memory=9000) for number in range(50)]
+        for asked in pods:
+            bench.kube.add(asked)
+        errors = await asyncio.gather(*(bench.bind(asked, "n") for asked in pods))
+        assert sum(not error for error in errors) == 3
+        assert len(allocated(bench)) == len(bench.kube.bindings) == 3
+        assert booked_mib(bench) == 27_000

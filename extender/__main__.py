@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from extender.app import Surroundings, create_app
-from extender.errors import KubeUnreachable
+from extender.authorities import UnusableAuthority
+from extender.deployment_settings import Mode
+from extender.errors import ExtenderError, KubeUnreachable
 from extender.kube import KubeClient
 from extender.logs import set_up_logs
 from extender.serving import server_for
-from extender.settings import InvalidSettings, load_settings
+from extender.settings import InvalidSettings, Settings, load_settings
 
 _WRONG_SETTINGS = 2
 _NO_CLUSTER = 3
+
+
+def connect(settings: Settings) -> KubeClient:
+    """Return a client of the API server that the settings name, by default that of this pod's own cluster.
+
+    Raises KubeUnreachable when there is no such configuration.
+    """
+    if settings.kubeconfig:
+        return KubeClient.from_kubeconfig(Path(settings.kubeconfig))
+    return KubeClient.from_url(settings.api_server) if settings.api_server else KubeClient.in_cluster()
 
 
 def main() -> int:
@@ -25,11 +38,25 @@ def main() -> int:
         return _WRONG_SETTINGS
     set_up_logs(settings.log_level)
     try:
-        kube = KubeClient.in_cluster() if not settings.api_server else KubeClient.from_url(settings.api_server)
+        kube = connect(settings)
     except KubeUnreachable as error:
         print(f"API server: {error}", file=sys.stderr)
         return _NO_CLUSTER
+    if settings.deployment.mode is not Mode.BARE:
+        return _serve_replica(settings, kube)
     server_for(create_app(settings, Surroundings(kube, kube)), settings).run()
+    return 0
+
+
+def _serve_replica(settings: Settings, kube: KubeClient) -> int:
+    """Serve with lease, identities and certificates; what stops the start is told in one line."""
+    from extender.deployment import serve
+
+    try:
+        serve(settings, kube)
+    except (ExtenderError, UnusableAuthority, OSError) as error:
+        print(f"start: {error}", file=sys.stderr)
+        return _NO_CLUSTER
     return 0
 
 

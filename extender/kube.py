@@ -191,6 +191,16 @@ class KubeClient:
         path = f"{_LEASES.format(_part(lease.namespace))}/{_part(lease.name)}"
         return decode_lease(await self._write("PUT", path, encode_lease(lease)))
 
+    # Any other object, for extender.kubeobjects.
+
+    async def read(self, path: str) -> bytes | None:
+        """Read one object; None if there is none."""
+        return await self._read(path)
+
+    async def write(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> bytes:
+        """Write one object and return the answer."""
+        return await self._write(method, path, body, content_type)
+
     # List and watch, blocking, for the reflector's threads.
 
     def list_page(self, path: str, limit: int, continue_token: str) -> bytes:

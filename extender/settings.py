@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from extender.admission_settings import AdmissionSettings
+from extender.deployment_settings import DeploymentSettings
 from scoring.errors import InvalidPolicy
 from scoring.registry import DEFAULT_POLICY, build_policies
 
@@ -36,6 +37,7 @@ class Settings(BaseSettings):
 
     ``prefix``                domain of resources and annotations
     ``api_server``            plain address of the API server; empty: that of the pod's own cluster
+    ``kubeconfig``            file that says how to reach the API server, for running outside a cluster
     ``bind_deadline_s``       a bind answers within this; keep it below the scheduler's ``httpTimeout`` and the lease
     ``kube_timeout_s``        one call to the API server
     ``unknown_settle_s``      a bind without an answer may land for so long; a later read without a node frees it
@@ -43,6 +45,7 @@ class Settings(BaseSettings):
     ``settle_s``              freshly placed pods count as load for so long, until NVML shows them
     ``load_average_s``        time constant of the average of utilisation
     ``admission``             what the webhooks do with pods; see ``AdmissionSettings``
+    ``deployment``            listeners, lease and identities of a replica in its cluster; see ``DeploymentSettings``
     ``reports_wait_s``        after a start, decisions wait at most so long for the nodes known to have devices
     """
 
@@ -54,6 +57,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(8270, ge=0, le=65_535)
     api_server: str = Field("", pattern=r"^(https?://\S+)?$")
+    kubeconfig: str = ""
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
 
     max_scheduler_body_bytes: int = Field(8 * 2**20, ge=1024, le=2**30)
@@ -85,6 +89,7 @@ class Settings(BaseSettings):
     policies: dict[str, dict[str, float]] = Field(default_factory=dict)
 
     admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
+    deployment: DeploymentSettings = Field(default_factory=DeploymentSettings)
 
     @property
     def key_prefix(self) -> str:
@@ -115,6 +120,8 @@ class Settings(BaseSettings):
                 f"bind_deadline_s: found {self.bind_deadline_s}, valid is more than kube_timeout_s, "
                 f"which is {self.kube_timeout_s}"
             )
+        if self.kubeconfig and self.api_server:
+            problems.append(f"kubeconfig: found {self.kubeconfig!r} beside api_server {self.api_server}, valid is one")
         if problems:
             raise ValueError("; ".join(problems))
         return self

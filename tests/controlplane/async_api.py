@@ -5,7 +5,7 @@ As a kubelet does, it goes on through an API server that restarts, a watch that 
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from types import TracebackType
 from typing import Self
 
@@ -39,9 +39,10 @@ class AsyncApi:
             headers={"Authorization": f"Bearer {endpoint.token}"},
             verify=trust(endpoint),
             timeout=_TIMEOUT_S,
-            limits=httpx2.Limits(max_connections=_CONNECTIONS),
+            limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
             trust_env=False,
         )
+        self._under_way: set[asyncio.Future[httpx2.Response]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,6 +50,8 @@ class AsyncApi:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=_TIMEOUT_S)
         await self._client.aclose()
 
     async def create_or_take(self, collection: str, manifest: Json) -> None:
@@ -143,7 +146,8 @@ class AsyncApi:
         headers = {} if body is None else {"Content-Type": content_type}
         for _ in range(_PATIENCE):
             try:
-                answer = await self._client.request(method, path, json=body, headers=headers, params=query or {})
+                request = self._client.request(method, path, json=body, headers=headers, params=query or {})
+                answer = await self._to_its_end(request)
             except httpx2.TransportError:
                 pass
             else:
@@ -152,6 +156,13 @@ class AsyncApi:
             await asyncio.sleep(_PAUSE_S)
         message = f"{method} {path}: no answer from the API server within {_PATIENCE * _PAUSE_S:.0f} s"
         raise TimeoutError(message)
+
+    async def _to_its_end(self, request: Coroutine[None, None, httpx2.Response]) -> httpx2.Response:
+        """Let a request end by itself when its sender is cancelled: one that is connecting would leak its socket."""
+        sending = asyncio.ensure_future(request)
+        self._under_way.add(sending)
+        sending.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(sending)
 
 
 def _check_watch(status: int | None) -> None:

@@ -71,8 +71,8 @@ class LiveView:
             self._start()
             while True:
                 await self._wait_past(seen)
-                yield self._changes if seen == self._turn - 1 and self._changes else self._everything()
-                seen = self._turn
+                keeps_up, seen = seen == self._turn - 1, self._turn
+                yield self._changes if keeps_up and self._changes else self._everything()
         finally:
             self._viewers -= 1
 

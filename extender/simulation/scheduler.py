@@ -16,7 +16,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
@@ -93,13 +93,21 @@ class Scheduler:
         """Schedule until cancelled; binds under way are then awaited."""
         try:
             while True:
-                uid = self._backlog.pop(self._clock.now())
-                if uid is None:
+                if not await self.step():
                     await self._idle()
-                elif uid in self._waiting:
-                    await self._try(uid, self._waiting[uid])
         finally:
-            await asyncio.gather(*self._binds, return_exceptions=True)
+            await self.settle()
+
+    async def step(self) -> bool:
+        """Try the next pod, its bind left to itself; return False where nobody is ready."""
+        uid = self._backlog.pop(self._clock.now())
+        if uid is not None and uid in self._waiting:
+            await self._try(uid, self._waiting[uid])
+        return uid is not None
+
+    async def settle(self) -> None:
+        """Wait for the binds under way."""
+        await asyncio.gather(*self._binds, return_exceptions=True)
 
     # What the watch tells.
 
@@ -265,42 +273,3 @@ def _sentence(reasons: Mapping[str, int], total: int) -> str:
     """Return reasons as kube-scheduler words them: most nodes first; a node may count for several."""
     counted = sorted(reasons.items(), key=lambda entry: (-entry[1], entry[0]))
     return f"0/{total} nodes are available: " + ", ".join(f"{count} {reason}" for reason, count in counted) + "."
-
-
-@dataclass(slots=True)
-class PodHandler:
-    """Hands a reflector's pods to the scheduler."""
-
-    scheduler: Scheduler
-    others: list[Callable[[SeenPod], None]] = field(default_factory=list)
-
-    def on_set(self, item: SeenPod) -> None:
-        """Take a pod."""
-        self.scheduler.on_pod(item)
-        for other in self.others:
-            other(item)
-
-    def on_delete(self, key: ObjectKey) -> None:
-        """Let go of a pod."""
-        self.scheduler.on_pod_gone(key)
-
-    def on_synced(self) -> None:
-        """Nothing waits for this: an unknown node is simply not there yet."""
-
-
-@dataclass(slots=True)
-class NodeHandler:
-    """Hands a reflector's nodes to the scheduler."""
-
-    scheduler: Scheduler
-
-    def on_set(self, item: SeenNode) -> None:
-        """Take a node."""
-        self.scheduler.on_node(item)
-
-    def on_delete(self, key: ObjectKey) -> None:
-        """Let go of a node."""
-        self.scheduler.on_node_gone(key)
-
-    def on_synced(self) -> None:
-        """Nothing waits for this."""

@@ -19,12 +19,13 @@ from extender.simulation.agents import devices_of
 from extender.simulation.audit import Capacity, audit
 from extender.simulation.cluster import Cluster
 from extender.simulation.fleet import SimulatedHost
+from extender.simulation.handlers import NodeHandler, PodHandler
 from extender.simulation.kubelet import Kubelet
 from extender.simulation.nodefit import SEEN_NODES, SEEN_PODS
 from extender.simulation.options import Options
 from extender.simulation.product import Product
 from extender.simulation.progress import Story, decisions_made, grouped
-from extender.simulation.scheduler import NodeHandler, Outlets, PodHandler, Scheduler
+from extender.simulation.scheduler import Outlets, Scheduler
 from extender.simulation.trace import load_pods
 from extender.simulation.verbs import ExtenderVerbs
 from extender.simulation.workload import SCHEDULER_NAME, Arrival, Tempo, arrivals

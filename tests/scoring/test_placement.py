@@ -242,3 +242,17 @@ def test_one_node_gets_the_value_that_it_has_in_the_fleet():
         place(asks(share(10_000)), of.take(np.array([row])), BINPACK, Outlook.empty()).score[0] for row in range(50)
     ]
     assert many.score.tolist() == [float(one) for one in ones]
+
+
+def test_nodes_in_the_same_tight_state_get_the_same_answer():
+    pod = asks(*(share(size * GIB, name=f"c{size}") for size in (7, 6, 5, 4)))
+    tight = [gpu(T4, free_mib=10 * GIB), gpu(T4, free_mib=12 * GIB)]
+    found = place(
+        pod,
+        fleet(a=tight, b=tight, c=[gpu(T4, free_mib=9 * GIB), gpu(T4, free_mib=12 * GIB)]),
+        BINPACK,
+        Outlook.empty(),
+    )
+    assert found.code.tolist() == [Code.FIT, Code.FIT, Code.UNSCHEDULABLE]
+    assert found.slots[0].tolist() == [[1, 1, -1]]
+    assert found.score[0] == found.score[1]

@@ -32,13 +32,13 @@ from extender.errors import (
     PodReplaced,
 )
 from extender.evaluations import Evaluations
-from extender.holdings import Holding, Reservation, Token
+from extender.holdings import Holding, Placing, Reservation, Token
 from extender.kube import BindOutcome, BindStatus, Kube
 from extender.objects import Pod
 from extender.observing import identity, observe_pod
 from extender.podspec import pod_request
 from extender.settings import Settings
-from extender.store import ClusterStore, Placing
+from extender.store import ClusterStore
 from extender.turns import Turns
 from extender.wire import BindArgs
 from scoring.request import Allocation, PodRequest

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from scoring.outlook import Outlook
+from scoring.registry import Policy
 from scoring.request import Allocation, PodRequest
 
 Token = NewType("Token", int)
@@ -90,3 +92,31 @@ class Reservation:
     token: Token
     node: str
     allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """One pod to place on one node, and how."""
+
+    pod: PodIdentity
+    request: PodRequest
+    node: str
+    policy: Policy
+    outlook: Outlook
+
+
+def holding_of(seen: ObservedPod, since: float | None) -> Holding:
+    """Return what a bound pod holds by its annotations; ``since`` is when it was placed, None if before we looked."""
+    request = seen.request
+    return Holding(
+        pod=seen.pod,
+        node=seen.node,
+        phase=Phase.CONFIRMED,
+        allocation=seen.allocation,
+        booked=seen.booked,
+        cpu_milli=request.cpu_milli if request is not None else 0,
+        host_memory_mib=request.host_memory_mib if request is not None else 0,
+        since=since,
+        is_terminating=seen.is_terminating,
+        problem=seen.problem,
+    )

@@ -25,21 +25,18 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from extender.bookkeeping import Bookkeeping
 from extender.errors import BoundElsewhere, ExtenderError, PodReplaced
 from extender.hardware import averaged, devices_of, merged
-from extender.holdings import DeviceBooking, Holding, ObservedPod, Phase, PodIdentity, Reservation, Token
+from extender.holdings import DeviceBooking, Holding, ObservedPod, Phase, Placing, Reservation, Token, holding_of
 from extender.noderecord import NodeFacts, NodeRecord, Settling
 from extender.nominees import Nominee
 from extender.settings import Settings
 from node_agent.report import Answer, Report
 from scoring.fleet import Fleet
-from scoring.outlook import Outlook
 from scoring.pipeline import PlacedPod, allocation_on
-from scoring.registry import Policy
-from scoring.request import PodRequest
 from scoring.status import Code, Reason, Verdict
 
 
@@ -47,17 +44,6 @@ class UnknownNode(ExtenderError):
     """A report for a node that the cluster does not have, or not yet."""
 
     code = "UnknownNode"
-
-
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """One pod to place on one node, and how."""
-
-    pod: PodIdentity
-    request: PodRequest
-    node: str
-    policy: Policy
-    outlook: Outlook
 
 
 class ClusterStore(Bookkeeping):
@@ -217,7 +203,7 @@ class ClusterStore(Bookkeeping):
             return
         self.nominees.withdraw(uid)
         held = self.ledger.get(uid)
-        self._enter(_confirmed(seen, held))
+        self._enter(holding_of(seen, held.since if held is not None else None))
         if held is not None and held.token is not None:
             self._tokens.pop(held.token, None)
 
@@ -256,20 +242,11 @@ class ClusterStore(Bookkeeping):
         booked = tuple(DeviceBooking(uuids[slot], mib, milli) for slot, mib, milli in placed.booked)
         self._tokens[token] = placing.pod.uid
         self._settle_later(record, placing.pod.uid, booked, now)
-        request = placing.request
-        self._enter(
-            Holding(
-                placing.pod,
-                placing.node,
-                Phase.ASSUMED,
-                placed.allocation,
-                booked,
-                request.cpu_milli,
-                request.host_memory_mib,
-                token=token,
-                since=now,
-            )
+        amounts = placing.request.cpu_milli, placing.request.host_memory_mib
+        holding = Holding(
+            placing.pod, placing.node, Phase.ASSUMED, placed.allocation, booked, *amounts, token, since=now
         )
+        self._enter(holding)
         self._write_load(record, now)
         return Reservation(token, placing.node, placed.allocation)
 
@@ -315,20 +292,3 @@ def _held_again(held: Holding, placing: Placing) -> Reservation:
         return Reservation(held.token, held.node, held.allocation)
     state = "bound to" if held.phase is Phase.CONFIRMED else "being bound to"
     raise BoundElsewhere(f"pod {held.pod.namespace}/{held.pod.name} is {state} node {held.node}")
-
-
-def _confirmed(seen: ObservedPod, held: Holding | None) -> Holding:
-    """Return the holding that a bound pod has; what the annotations say wins over what was assumed."""
-    request = seen.request
-    return Holding(
-        pod=seen.pod,
-        node=seen.node,
-        phase=Phase.CONFIRMED,
-        allocation=seen.allocation,
-        booked=seen.booked,
-        cpu_milli=request.cpu_milli if request is not None else 0,
-        host_memory_mib=request.host_memory_mib if request is not None else 0,
-        since=held.since if held is not None else None,
-        is_terminating=seen.is_terminating,
-        problem=seen.problem,
-    )

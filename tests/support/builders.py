@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from extender.holdings import DeviceBooking, ObservedPod, PodIdentity
+from extender.holdings import DeviceBooking, ObservedPod, Placing, PodIdentity
 from extender.noderecord import NodeFacts
 from extender.objects import Container, Metadata, Node, NodeStatus, Pod, PodSpec, PodStatus, Resources
 from extender.settings import Settings
-from extender.store import ClusterStore, Placing
+from extender.store import ClusterStore
 from node_agent.report import Device, Report
 from scoring.outlook import Outlook
 from scoring.registry import build_policies

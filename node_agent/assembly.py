@@ -62,8 +62,9 @@ def _outlet(settings: Settings) -> Outlet:
 
 
 def _simulated(settings: Settings, outlet: Outlet) -> Build:
-    from node_agent.simulated import SimulatedReader, claims_of
+    from node_agent.simulated import claims_of
     from node_agent.simulated_description import load_descriptions
+    from node_agent.simulated_reader import SimulatedReader
 
     descriptions = load_descriptions(Path(settings.simulate))
     description = next((each for each in descriptions if each.node == settings.node), descriptions[0])

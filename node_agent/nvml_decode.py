@@ -14,6 +14,9 @@ MAX_PID = 4_194_304
 
 FABRIC_COMPLETED = 3
 
+_CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, 3: 192}
+_CORES_PER_SM_ELSE = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -109,3 +112,11 @@ def field_value(field: Any) -> int:  # noqa: ANN401 - a ctypes struct
     """Read the union of a field by the type that the field names."""
     names = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
     return int(getattr(field.value, names.get(field.valueType, "uiVal")))
+
+
+def sm_count_of(cores: int | None, capability: tuple[int, int] | None) -> int | None:
+    """Divide cores by cores per SM (node-side.md 1.5, cores)."""
+    if not cores or capability is None:
+        return None
+    per_sm = _CORES_PER_SM.get(capability) or _CORES_PER_SM.get(capability[0], _CORES_PER_SM_ELSE)
+    return cores // per_sm

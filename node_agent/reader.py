@@ -19,11 +19,12 @@ import msgspec
 from msgspec.structs import replace
 
 from node_agent.frames import Frame, write_frame
+from node_agent.node_state import node_state_of
 from node_agent.nvml import Nvml, WrongBindingError, check_binding
 from node_agent.nvml_outcome import TIMEOUT, Kind
 from node_agent.readings import Readings, XidEvent
 from node_agent.report import NodeState
-from node_agent.sweep import Sweeper, node_state_of
+from node_agent.sweep import Sweeper
 
 EVENT_WAIT_MS = 1000
 MAX_EVENTS = 1024

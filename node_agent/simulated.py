@@ -1,18 +1,17 @@
 """A reader without GPUs: what the described node would show at a given second, given what the extender booked on it.
 
 ``simulate`` is pure: the same description, time, bookings and interventions give the same readings.
-``SimulatedReader`` is the thin shell that has a clock. UUIDs follow from node name and index alone, so they survive
+``simulated_reader`` is the thin shell that has a clock. UUIDs follow from node name and index alone, so they survive
 restarts.
 """
 
 from __future__ import annotations
 
 import math
-import time
 import uuid as uuids
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -76,7 +75,7 @@ class Scene:
     tenants: Mapping[int, Tenant]
 
 
-_NOTHING = Interventions()
+NOTHING_CHANGED = Interventions()
 
 
 def simulate(
@@ -85,7 +84,7 @@ def simulate(
     bookings: Sequence[Booking] = (),
     *,
     since_s: float = -math.inf,
-    interventions: Interventions = _NOTHING,
+    interventions: Interventions = NOTHING_CHANGED,
 ) -> Scene:
     """Return what the node shows ``time_s`` seconds into the simulation; events are those after ``since_s``."""
     faults = description.faults + interventions.faults
@@ -135,48 +134,6 @@ def is_static(description: Description) -> bool:
         isinstance(row.utilisation, Load) or any(each.from_s > 0 or each.until_s < math.inf for each in row.foreign)
         for row in description.devices
     )
-
-
-class SimulatedReader:
-    """A reader over ``simulate``: it has a clock, hears of bookings, and tells whose its made-up processes are."""
-
-    def __init__(
-        self, description: Description, clock: Callable[[], float], bookings: Callable[[], Sequence[Booking]]
-    ) -> None:
-        self.description = description
-        self.interventions = _NOTHING
-        self._clock = clock
-        self._bookings = bookings
-        self._started_s = clock()
-        self._since_s = -math.inf
-        self._tenants: Mapping[int, Tenant] = {}
-
-    def elapsed_s(self) -> float:
-        """Return the seconds since the simulation began."""
-        return self._clock() - self._started_s
-
-    def read(self) -> Readings:
-        """Return the sweep of this moment."""
-        now_s = self.elapsed_s()
-        scene = simulate(
-            self.description, now_s, self._bookings(), since_s=self._since_s, interventions=self.interventions
-        )
-        if scene.readings.state is not NodeState.STALE:
-            self._since_s = now_s
-        self._tenants = scene.tenants
-        return scene.readings
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; nothing is ever announced between sweeps."""
-        time.sleep(seconds)
-        return False
-
-    def tenant(self, pid: int) -> Tenant | None:
-        """Return whose a made-up process of the last sweep is."""
-        return self._tenants.get(pid)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 @dataclass(frozen=True, slots=True)

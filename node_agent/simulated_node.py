@@ -15,8 +15,9 @@ from node_agent.inventory import Circumstances, Identity, Inventory
 from node_agent.pace import Pace, PaceTimes
 from node_agent.report import Answer, Booking, Health, NodeState, Report
 from node_agent.significance import matters
-from node_agent.simulated import Interventions, SimulatedReader, claims_of, device_uuid, instance_uuid
+from node_agent.simulated import Interventions, claims_of, device_uuid, instance_uuid
 from node_agent.simulated_description import Description, Fault
+from node_agent.simulated_reader import SimulatedReader
 
 ValueT = TypeVar("ValueT")
 

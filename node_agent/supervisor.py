@@ -37,10 +37,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SupervisorTimes:
-    """Seconds: how long one ``read`` waits, how long one sweep may take, pauses before a restart and a new probe."""
+    """Seconds: how long one ``read`` waits, how long one sweep may take, pauses before a restart and a new probe.
+
+    ``start_deadline_s`` is for the first sweep of a process: opening eight GPUs without persistence takes seconds each.
+    """
 
     patience_s: float = 1.5
     deadline_s: float = 10.0
+    start_deadline_s: float = 30.0
     restart_s: float = 1.0
     restart_limit_s: float = 60.0
     probe_s: float = 10.0
@@ -64,6 +68,7 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._frames = FrameReader()
         self._asked_s: float | None = None
+        self._has_answered = False
         self._start_due_s = 0.0
         self._failures = 0
         self._stuck: list[subprocess.Popen[bytes]] = []
@@ -80,8 +85,9 @@ class Supervisor:
             fresh = self._receive(left_s)
             if fresh is not None:
                 return fresh
-        if self._asked_s is not None and self._clock() - self._asked_s >= self._times.deadline_s:
-            self._fail(f"NVML does not answer for {self._times.deadline_s:g} s")
+        deadline_s = self._times.deadline_s if self._has_answered else self._times.start_deadline_s
+        if self._asked_s is not None and self._clock() - self._asked_s >= deadline_s:
+            self._fail(f"NVML does not answer for {deadline_s:g} s")
         return self._last()
 
     def wait(self, seconds: float) -> bool:
@@ -126,6 +132,7 @@ class Supervisor:
             return
         self._frames = FrameReader()
         self._asked_s = None
+        self._has_answered = False
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environ
         )
@@ -155,7 +162,7 @@ class Supervisor:
                 self._nudged = True
                 continue
             fresh = msgspec.msgpack.decode(body, type=Readings)
-            self._asked_s = None
+            self._asked_s, self._has_answered = None, True
         if fresh is None:
             return None
         self._failures, self._trouble = 0, ""

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from node_agent.nvml import Handle, Nvml
-from node_agent.nvml_outcome import GPU_NOT_FOUND, NOT_FOUND, Kind, Outcome
+from node_agent.node_state import no_devices, state_of_sweep
+from node_agent.nvml import Nvml
+from node_agent.nvml_asker import Handle
+from node_agent.nvml_decode import sm_count_of
+from node_agent.nvml_outcome import Kind
 from node_agent.readings import CallError, Counters, DeviceReading, MigReading, ProcessReading, Readings
-from node_agent.report import NodeState
 from node_agent.sweep_processes import ProcessReader
 from node_agent.topology import link_groups, numa_node
 
 MAX_LINKS = 36
-_CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, 3: 192}
-_CORES_PER_SM_ELSE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ class Sweeper:
         count = self._nvml.device_count()
         if count.kind is not Kind.VALUE or not count.value:
             self._devices.clear()
-            return _no_devices(count)
+            return no_devices(count)
         if started_s >= self._identity_due_s or set(self._devices) != set(range(count.value)):
             self._identify(count.value, started_s)
         devices, problems = self._read_all(count.value, started_s)
         errors = tuple(CallError(call=call, code=code, count=n) for (call, code), n in self._nvml.take_errors().items())
         return Readings(
-            state=_state(devices, problems),
+            state=state_of_sweep(devices, problems),
             message="; ".join(problems),
             driver=self._versions[0],
             cuda=self._versions[1],
@@ -141,7 +141,7 @@ class Sweeper:
             compute_capability=capability,
             pci_bus_id=bus_id,
             numa_node=numa_node(self._sysfs_root, bus_id),
-            sm_count=_sm_count(nvml.core_count(handle).value, capability),
+            sm_count=sm_count_of(nvml.core_count(handle).value, capability),
             power_limit_watts=nvml.power_limit_watts(handle).value,
             mig_enabled=bool(nvml.mig_enabled(handle).value),
             fabric_clique=(nvml.fabric_state(handle).value or (0, ""))[1],
@@ -298,40 +298,3 @@ class Sweeper:
             fabric_state=(nvml.fabric_state(handle).value or (None, ""))[0],
             energy_mj=nvml.energy_mj(handle).value,
         )
-
-
-def _no_devices(count: Outcome[int]) -> Readings:
-    if count.kind is Kind.VALUE or count.code in {NOT_FOUND, GPU_NOT_FOUND}:
-        return Readings(state=NodeState.NO_GPU, message="the driver lists no GPU")
-    return Readings(state=node_state_of(count), message=count.words())
-
-
-def node_state_of(outcome: Outcome[object] | Outcome[int] | Outcome[None]) -> NodeState:
-    """Return what a failed first question to the driver says about the node (node-side.md 1.3 and 7)."""
-    match outcome.code:
-        case 18:
-            return NodeState.DRIVER_MISMATCH
-        case 9 | 12 | 13:
-            return NodeState.NO_DRIVER
-        case 6 | 28:
-            return NodeState.NO_GPU
-        case 4 | 17 | 999:
-            return NodeState.NO_ACCESS
-        case _:
-            return NodeState.DEGRADED
-
-
-def _state(devices: list[DeviceReading], problems: list[str]) -> NodeState:
-    if not devices:
-        return NodeState.NO_ACCESS
-    if problems or any(device.lost or device.problem for device in devices):
-        return NodeState.DEGRADED
-    return NodeState.OK
-
-
-def _sm_count(cores: int | None, capability: tuple[int, int] | None) -> int | None:
-    """Divide cores by cores per SM (node-side.md 1.5, cores)."""
-    if not cores or capability is None:
-        return None
-    per_sm = _CORES_PER_SM.get(capability) or _CORES_PER_SM.get(capability[0], _CORES_PER_SM_ELSE)
-    return cores // per_sm

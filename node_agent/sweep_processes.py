@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from node_agent.nvml import Handle, Nvml
+from node_agent.nvml import Nvml
+from node_agent.nvml_asker import Handle
 from node_agent.nvml_outcome import Kind
 from node_agent.readings import ProcessKind, ProcessReading
 

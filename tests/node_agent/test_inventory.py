@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent.health import Verdict
-from node_agent.inventory import Circumstances, Identity, Inventory, occupancy_of
+from node_agent.inventory import Circumstances, Identity, Inventory
+from node_agent.occupancy import occupancy_of
 from node_agent.readings import Claims, DeviceReading, MigReading, ProcessReading, Readings, Tenant
 from node_agent.report import Booking, Health, Mode, NodeState, Owner, PluginResource
 

@@ -10,7 +10,9 @@ from node_agent.report import NodeState
 from node_agent.supervisor import Supervisor, SupervisorTimes
 
 TIMES = SupervisorTimes(patience_s=3.0, deadline_s=5.0, restart_s=0.05, restart_limit_s=0.2, probe_s=0.1)
-IMPATIENT = SupervisorTimes(patience_s=0.2, deadline_s=0.6, restart_s=0.05, restart_limit_s=0.1, probe_s=0.1)
+IMPATIENT = SupervisorTimes(
+    patience_s=0.2, deadline_s=0.6, start_deadline_s=4.0, restart_s=0.05, restart_limit_s=0.1, probe_s=0.1
+)
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def sweep(driver, supervise):
     return lambda: supervise(driver).read()
 
 
-def until(supervisor, condition, timeout_s=8.0) -> Readings:
+def until(supervisor, condition, timeout_s=20.0) -> Readings:
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
         readings = supervisor.read()

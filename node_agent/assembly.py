@@ -77,6 +77,7 @@ def _simulated(settings: Settings, outlet: Outlet) -> Build:
 def _real(settings: Settings, outlet: Outlet) -> Build:
     from node_agent.attribution import ProcAttributor
     from node_agent.claims import ClaimsKeeper
+    from node_agent.health_memory import HealthMemory
     from node_agent.mps import MpsWatch, parse_mps_devices
     from node_agent.supervisor import Supervisor, SupervisorTimes
 
@@ -88,6 +89,10 @@ def _real(settings: Settings, outlet: Outlet) -> Build:
     environ = {**os.environ, "TANGRAM_AGENT_SYSFS_ROOT": settings.sysfs_root}
     supervisor = Supervisor(SupervisorTimes(deadline_s=settings.deadline_s), environ=environ)
     parts = Parts(supervisor, ProcAttributor(Path(settings.proc_root)), keeper.claims, outlet)
+    if settings.health_file:
+        memory = HealthMemory(Path(settings.health_file))
+        parts.health.recall(memory.load(), time.monotonic())
+        parts.watchers = (lambda _: memory.save(parts.health.remember()),)
     built = _with_outlet(settings, settings.node_name(), parts)
     return Build(
         built.node, built.parts, (keeper.start, *built.starts), (keeper.stop, *built.closes), claims_once=keeper.ask

@@ -21,10 +21,11 @@ probation, up to a limit. Time is an argument, so the machine is pure in (events
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from node_agent import health_rules as rules
+from node_agent.health_memory import Remembered
 from node_agent.health_rules import Action, Rule
 from node_agent.readings import Counters, DeviceReading, Readings
 from node_agent.report import Health
@@ -59,6 +60,7 @@ class _Record:
     probation_s: float = 0.0
     cordoned: bool = False
     counters: Counters = field(default_factory=Counters)
+    energy_at_fault_mj: int | None = None
     pending: frozenset[str] = frozenset()
     xid_counts: dict[int, int] = field(default_factory=dict)
     last_xid_s: float | None = None
@@ -104,6 +106,28 @@ class HealthTracker:
     def all_healthy(self) -> bool:
         """Tell whether nothing is under way that time alone would change."""
         return all(record.state is Health.HEALTHY and not record.cordoned for record in self._records.values())
+
+    def remember(self) -> dict[str, Remembered]:
+        """Return what should outlive this process: the devices that time alone would not heal, or not yet."""
+        return {
+            uuid: Remembered(
+                state=record.state,
+                fault=record.fault,
+                action=record.action,
+                probation_s=record.probation_s,
+                energy_mj=record.energy_at_fault_mj,
+            )
+            for uuid, record in self._records.items()
+            if record.state in {Health.OUT, Health.LOST, Health.PROBATION}
+        }
+
+    def recall(self, remembered: Mapping[str, Remembered], now_s: float) -> None:
+        """Go on where an earlier process of this boot ended; waiting times begin anew."""
+        for uuid, each in remembered.items():
+            record = self._record(uuid, now_s)
+            record.state, record.fault, record.action = each.state, each.fault, each.action
+            record.probation_s, record.energy_at_fault_mj = each.probation_s, each.energy_mj
+            record.counters = Counters(energy_mj=each.energy_mj)
 
     def forget(self, uuid: str) -> None:
         """Drop a device that the operator took out of the machine."""
@@ -164,6 +188,7 @@ class HealthTracker:
             record.probation_s = min(record.probation_s * 2, self._times.probation_limit_s)
         if record.state is Health.OUT and _SEVERITY[action] < _SEVERITY[record.action]:
             return
+        record.energy_at_fault_mj = record.counters.energy_mj
         record.state, record.since_s, record.action, record.fault = Health.OUT, now_s, action, words
 
     def _to_probation(self, record: _Record, now_s: float) -> None:

@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     push_timeout_s: Positive = 5.0
     metrics_host: str = ""
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9464
+    health_file: str = ""
     pod_resources_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     proc_root: str = "/proc"
     sysfs_root: str = "/sys"

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent.health import HealthTimes, HealthTracker
+from node_agent.health_memory import HealthMemory
 from node_agent.health_rules import XID_RULES, Action
 from node_agent.readings import Counters, DeviceReading, Readings, XidEvent
 from node_agent.report import Health
@@ -177,3 +178,58 @@ class TestLiveness:
             state(tracker, sweep(xid, energy_mj=500), now_s)
         assert state(tracker, sweep(energy_mj=1), now_s + 1000) in {Health.PROBATION, Health.HEALTHY, Health.SUSPECT}
         assert state(tracker, sweep(energy_mj=2), now_s + 5000) is Health.HEALTHY
+
+
+class TestMemory:
+    """An agent that restarts goes on where it ended; a machine that restarts begins anew."""
+
+    @staticmethod
+    def memory(tmp_path, boot="one"):
+        place = tmp_path / "sys/kernel/random"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "boot_id").write_text(boot + "\n")
+        return HealthMemory(tmp_path / "health.json", tmp_path)
+
+    def restarted(self, tmp_path, boot="one"):
+        tracker = HealthTracker(TIMES)
+        tracker.recall(self.memory(tmp_path, boot).load(), 0)
+        return tracker
+
+    def test_device_that_was_out_stays_out_over_a_restart_and_is_freed_by_a_reset(self, tracker, tmp_path):
+        tracker.observe(sweep(energy_mj=900), 0)
+        tracker.observe(sweep(79, energy_mj=901), 1)
+        self.memory(tmp_path).save(tracker.remember())
+        again = self.restarted(tmp_path)
+        assert again.observe(sweep(energy_mj=950), 5)["GPU-a"].fault.startswith("XID 79")
+        assert state(again, sweep(energy_mj=950), 5000) is Health.OUT
+        assert state(again, sweep(energy_mj=2), 5010) is Health.PROBATION
+
+    def test_reset_while_nobody_looked_is_seen(self, tracker, tmp_path):
+        tracker.observe(sweep(energy_mj=900), 0)
+        tracker.observe(sweep(79, energy_mj=900), 1)
+        self.memory(tmp_path).save(tracker.remember())
+        assert state(self.restarted(tmp_path), sweep(energy_mj=5), 2) is Health.PROBATION
+
+    def test_reboot_voids_the_memory(self, tracker, tmp_path):
+        tracker.observe(sweep(79), 0)
+        self.memory(tmp_path).save(tracker.remember())
+        assert state(self.restarted(tmp_path, boot="two"), sweep(), 2) is Health.HEALTHY
+
+    def test_healthy_and_suspect_devices_are_not_kept(self, tracker, tmp_path):
+        tracker.observe(sweep(63), 0)
+        self.memory(tmp_path).save(tracker.remember())
+        assert self.memory(tmp_path).load() == {}
+
+    @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"boot_id":"one","devices":{"a":1}}'])
+    def test_file_that_cannot_be_read_is_not_used(self, tmp_path, content):
+        memory = self.memory(tmp_path)
+        (tmp_path / "health.json").write_bytes(content)
+        assert memory.load() == {}
+
+    def test_file_that_cannot_be_written_is_told_once(self, tracker, tmp_path, caplog):
+        self.memory(tmp_path)
+        memory = HealthMemory(tmp_path / "absent" / "health.json", tmp_path)
+        tracker.observe(sweep(79), 0)
+        for _ in range(3):
+            memory.save(tracker.remember())
+        assert caplog.text.count("not written") == 1

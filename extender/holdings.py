@@ -71,7 +71,8 @@ class ObservedPod:
     """What a watch or a read says of a pod.
 
     ``node`` and ``nominated`` are empty where the pod has none; ``is_over`` means that it ran to its end.
-    ``request`` is None where what it asks cannot be understood.
+    ``request`` is None where what it asks cannot be understood. ``waits_for`` is why kube-scheduler found no node, in
+    its own words.
     """
 
     pod: PodIdentity
@@ -83,6 +84,7 @@ class ObservedPod:
     allocation: Allocation | None = None
     booked: tuple[DeviceBooking, ...] = ()
     problem: str = ""
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

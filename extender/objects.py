@@ -113,6 +113,7 @@ class Condition(_Object, frozen=True, gc=False):
     type: str = ""
     status: str = ""
     reason: str | None = None
+    message: str | None = None
 
 
 class PodStatus(_Object, frozen=True, gc=False):

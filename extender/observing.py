@@ -43,6 +43,7 @@ def observe_pod(pod: Pod, prefix: str) -> ObservedPod:
         allocation=allocation,
         booked=booked_devices(allocation, request) if allocation is not None else (),
         problem=problem,
+        waits_for=_unscheduled(pod),
     )
 
 
@@ -64,6 +65,13 @@ def observe_node(node: Node, prefix: str) -> NodeFacts:
         totals=tuple((name, amount) for name, amount in totals.items() if amount),
         is_schedulable=not node.spec.unschedulable,
     )
+
+
+def _unscheduled(pod: Pod) -> str:
+    """Return kube-scheduler's last word on a pod that has no node yet, empty where there is none."""
+    conditions = () if pod.spec.node_name else pod.status.conditions or ()
+    words = (each.message for each in conditions if each.type == "PodScheduled" and each.status == "False")
+    return next((text for text in words if text), "")
 
 
 def _request(pod: Pod, prefix: str) -> tuple[PodRequest | None, bool]:

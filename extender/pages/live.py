@@ -31,7 +31,6 @@ _DECISIONS_LOOKED_AT = 1000
 
 _ENCODER = msgspec.json.Encoder()
 _SENTENCES = {reason.value: reason.sentence for reason in Reason}
-_NOT_ASKED = "kube-scheduler finds no node with enough CPU, memory or GPU totals"
 
 
 class TooManyViewers(Exception):
@@ -158,17 +157,18 @@ class LiveView:
                 "pod": f"{each.pod.namespace}/{each.pod.name}",
                 "for_s": round(now - each.since, 1),
                 "asks": each.asks,
-                **self._why(each.pod),
+                "why": each.message or self._why(each.pod),
             }
             for each in self.waiting.oldest(_SHOWN_WAITING)
         ]
 
-    def _why(self, pod: PodIdentity) -> dict[str, object]:
+    def _why(self, pod: PodIdentity) -> str:
+        """Return what the extender itself said last of a pod of which kube-scheduler has said nothing yet."""
         known = self._decisions.of_pod(pod.namespace, pod.name)
         newest = max(known.values(), key=lambda decision: decision.sequence, default=None)
         if newest is None or newest.pod_uid != pod.uid:
-            return {"reasons": [], "message": _NOT_ASKED}
-        return {"reasons": _reasons(newest.reasons), "message": newest.message}
+            return ""
+        return ", ".join(f"{count} {sentence}" for count, sentence in _reasons(newest.reasons)) or newest.message
 
     def _recent(self) -> list[dict[str, object]]:
         told = [each for each in self._decisions.recent(_DECISIONS_LOOKED_AT) if _is_worth_telling(each)]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.holdings import ObservedPod, PodIdentity
 from scoring.request import ContainerAsk, PodRequest
 
 _KEPT = 20_000
+_MESSAGE_LENGTH = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod without a node; ``since`` is on the extender's clock, when it was first seen; ``asks`` is in words."""
+    """A pod without a node; ``since`` is on the extender's clock, when it was first seen.
+
+    ``asks`` is what it asks in words, ``message`` why kube-scheduler found no node in its own, empty before it tried.
+    """
 
     pod: PodIdentity
     since: float
     asks: str
+    message: str = ""
 
 
 class WaitingPods:
@@ -34,8 +39,12 @@ class WaitingPods:
         asks = seen.request is None or seen.request.asks_gpu
         if seen.node or seen.is_over or seen.is_terminating or not asks:
             self._pods.pop(seen.pod.uid, None)
-        elif seen.pod.uid not in self._pods and len(self._pods) < _KEPT:
-            self._pods[seen.pod.uid] = Waiting(seen.pod, now, in_words(seen.request))
+        elif seen.pod.uid in self._pods:
+            before = self._pods[seen.pod.uid]
+            self._pods[seen.pod.uid] = replace(before, message=_shortened(seen.waits_for) or before.message)
+        elif len(self._pods) < _KEPT:
+            words = in_words(seen.request)
+            self._pods[seen.pod.uid] = Waiting(seen.pod, now, words, _shortened(seen.waits_for))
 
     def on_gone(self, uid: str) -> None:
         """Let go of a pod that is gone."""
@@ -44,6 +53,12 @@ class WaitingPods:
     def oldest(self, limit: int) -> list[Waiting]:
         """Return up to ``limit`` pods, those that wait longest first."""
         return [waiting for waiting, _ in zip(self._pods.values(), range(limit), strict=False)]
+
+
+def _shortened(message: str) -> str:
+    """Return kube-scheduler's message without its fixed beginning, cut where it grows long."""
+    text = message.partition("nodes are available: ")[2] or message
+    return text if len(text) <= _MESSAGE_LENGTH else text[: _MESSAGE_LENGTH - 1] + "…"
 
 
 def in_words(request: PodRequest | None) -> str:

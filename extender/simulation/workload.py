@@ -6,7 +6,7 @@ decided here, in one place:
 
 - A share of a card is compute and memory alike. Latency-sensitive pods name both (memory as that part of a 16 GiB card,
   the trace's most common size), others name compute only, and their memory follows the device that is chosen.
-- Small latency-sensitive shares name memory only and take a MIG instance as well.
+- Small shares name memory only. They take a MIG instance as well; latency-sensitive ones of any model want one.
 - Models of the trace become products of the catalogue; G2 and G3 are undisclosed and stand for Ada and for Hopper.
 - The trace's cluster has nothing older than Pascal; its latency-sensitive pods without a model ask for that.
 """
@@ -126,7 +126,7 @@ def _mean(pods: Sequence[TracePod], runs: Sequence[float] | None = None) -> floa
 
 
 def _takes_instance(pod: TracePod) -> bool:
-    return pod.qos == "LS" and 0 < pod.gpu_milli <= _SMALL_MILLI
+    return 0 < pod.gpu_milli <= _SMALL_MILLI
 
 
 def _gpu_rows(pod: TracePod) -> dict[str, str]:
@@ -145,7 +145,9 @@ def _gpu_rows(pod: TracePod) -> dict[str, str]:
 def _conditions(pod: TracePod) -> dict[str, str]:
     if not pod.gpus:
         return {}
-    found = {f"{PREFIX}gpu-sharing": "mig, time-slicing"} if _takes_instance(pod) else {}
+    wants_wall = pod.qos == "LS" and not pod.models
+    sharing = "mig" if wants_wall else "mig, time-slicing"
+    found = {f"{PREFIX}gpu-sharing": sharing} if _takes_instance(pod) else {}
     architecture = _ARCHITECTURES.get(tuple(sorted(pod.models)))
     if architecture is not None:
         return {**found, f"{PREFIX}gpu-architecture": architecture}

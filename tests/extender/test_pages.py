@@ -7,12 +7,14 @@ import re
 from base64 import b64decode
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import pages
+from extender.objects import Condition, PodStatus
 from extender.pages.live import MAX_VIEWERS, LiveView, TooManyViewers
 from extender.pages.picture import UNKNOWN, Painter
 from extender.pages.waiting import in_words
@@ -200,15 +202,25 @@ class TestLists:
         assert waiting["pod"] == "default/hungry"
         assert waiting["for_s"] == 7
         assert waiting["asks"] == "200000 MiB of a GPU"
-        assert waiting["reasons"] == [[2, "request is larger than any GPU of the node"]]
+        assert waiting["why"] == "2 request is larger than any GPU of the node"
         assert first["decisions"][0]["pod"] == "default/hungry"
-        assert first["decisions"][0]["reasons"] == waiting["reasons"]
+        assert first["decisions"][0]["reasons"] == [[2, "request is larger than any GPU of the node"]]
 
-    async def test_a_pod_that_the_extender_was_not_asked_about_says_so(self):
+    async def test_kube_schedulers_own_words_are_shown_where_it_has_spoken(self):
+        made = bench()
+        made.app.pod_handler().on_set(pod("p", gpu=1, gpu_compute=50))
+        words = "0/2 nodes are available: 2 Insufficient cpu."
+        condition = Condition("PodScheduled", "False", "Unschedulable", words)
+        told = msgspec.structs.replace(pod("p", gpu=1, gpu_compute=50), status=PodStatus(conditions=(condition,)))
+        made.app.pod_handler().on_set(told)
+        (first,) = await updates(view_of(made), 1)
+        assert first["waiting"][0]["why"] == "2 Insufficient cpu."
+
+    async def test_a_pod_that_nobody_has_tried_yet_has_no_reason(self):
         made = bench()
         made.app.pod_handler().on_set(pod("p", gpu=1, gpu_compute=50))
         (first,) = await updates(view_of(made), 1)
-        assert "kube-scheduler finds no node" in first["waiting"][0]["message"]
+        assert first["waiting"][0]["why"] == ""
 
     async def test_a_pod_stops_waiting_when_it_is_placed_or_gone(self):
         made = bench()

@@ -18,7 +18,7 @@ export function waitingItem(pod) {
     element("span", "when", seconds(pod.for_s)),
     element("b", "", pod.pod),
     element("span", "asks", pod.asks),
-    element("span", "why", because(pod.reasons) || pod.message || "waits for its first try"));
+    element("span", "why", pod.why || "not tried yet"));
 }
 
 export function decisionItem(decision) {
@@ -39,7 +39,7 @@ export function deviceDetails(node, device, colour) {
   const booked = device.shares.reduce((sum, share) => sum + share.memory_mib, 0);
   const milli = device.shares.reduce((sum, share) => sum + share.compute_milli, 0);
   const parts = [
-    element("h2", "", `${name} `, element("span", "", `${device.generation}, on ${node.node}`)),
+    element("h2", "", `${name} `, element("span", "", `${device.generation.charAt(0).toUpperCase()}${device.generation.slice(1)}, on ${node.node}`)),
     element("p", "facts", `${device.uuid}`),
     element("p", "facts", `booked ${percent(milli / device.capacity_milli)} compute, ${mib(booked)} of ${mib(device.capacity_mib)}; `
       + `measured ${device.utilisation === null ? "–" : percent(device.utilisation)} load, ${mib(device.used_mib)}`

@@ -59,8 +59,16 @@ def test_a_pod_without_cards_asks_for_nothing_of_ours():
     assert (request.cpu_milli, request.host_memory_mib) == (4000, 8192)
 
 
-def test_a_small_service_takes_a_mig_instance_too():
-    assert pod_request(read(trace_pod(gpu_milli=110)), PREFIX).sharing == {SharingMode.MIG, SharingMode.TIME_SLICING}
+@pytest.mark.parametrize(
+    ("changes", "sharing"),
+    [
+        pytest.param({}, {SharingMode.MIG}, id="a service of any model wants a wall"),
+        pytest.param({"models": ("T4",)}, {SharingMode.MIG, SharingMode.TIME_SLICING}, id="a service of one model"),
+        pytest.param({"qos": "BE"}, {SharingMode.MIG, SharingMode.TIME_SLICING}, id="a batch pod takes either"),
+    ],
+)
+def test_small_shares_take_mig_instances(changes, sharing):
+    assert pod_request(read(trace_pod(gpu_milli=110, **changes)), PREFIX).sharing == sharing
 
 
 @pytest.mark.parametrize(

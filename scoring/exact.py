@@ -42,6 +42,7 @@ class _Search:
     free_mib: list[int]
     free_milli: list[int]
     steps: int
+    classes: list[int]
     chosen: dict[int, Numbers] = field(default_factory=dict)
 
 
@@ -50,7 +51,7 @@ def search(asks: Sequence[ContainerAsk], node: Node, steps: int = STEPS) -> tupl
     plan = phases(asks)
     main = next((phase.placed_now for phase in plan if phase.is_main), ())
     inits = [phase for phase in plan if not phase.is_main]
-    state = _Search(asks, node, inits, list(node.free_mib), list(node.free_milli), steps)
+    state = _Search(asks, node, inits, list(node.free_mib), list(node.free_milli), steps, _classes(node))
     if not _place_main(state, main, None):
         return None
     return tuple(state.chosen[at] for at in range(len(asks)))
@@ -143,13 +144,18 @@ def _draws(classes: list[list[int]], count: int) -> Iterator[Numbers]:
 
 def _state_of(state: _Search, slot: int) -> Numbers:
     """Return all in which devices can differ. Init containers find what was free at first, less the sidecars."""
-    node = state.node
-    asks = tuple(amount[slot] for of_asks in (node.usable, node.need_mib, node.need_milli) for amount in of_asks)
-    now = (state.free_mib[slot], state.free_milli[slot], node.group[slot], *asks)
+    now = (state.free_mib[slot], state.free_milli[slot], state.classes[slot])
     if not state.inits:
         return now
     sidecars = (at for at, slots in state.chosen.items() if slot in slots and _is_sidecar(state.asks[at]))
-    return *now, node.free_mib[slot], node.free_milli[slot], *sidecars
+    return *now, state.node.free_mib[slot], state.node.free_milli[slot], *sidecars
+
+
+def _classes(node: Node) -> list[int]:
+    """Return equal numbers for devices that differ in nothing but what is free."""
+    columns = zip(node.group, *node.usable, *node.need_mib, *node.need_milli, strict=True)
+    numbers: dict[Numbers, int] = {}
+    return [numbers.setdefault(column, len(numbers)) for column in columns]
 
 
 def _take(state: _Search, at: int, sign: int) -> None:

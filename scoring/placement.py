@@ -2,7 +2,7 @@
 
 First every ask on its own, which names the reasons (``feasibility``); then all asks together, greedily on all nodes at
 once (``greedy``); then, for requests of several containers, the nodes on which that found no way are searched exactly
-(``exact``), within a bound.
+(``exact``), within a bound that all nodes share: beyond it a node counts as not fitting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.candidates import over_devices
-from scoring.exact import Node, search
+from scoring.exact import STEPS, Node, search
 from scoring.feasibility import one_by_one, reason_number
 from scoring.fleet import BoolArray, ByteArray, DeviceState, Fleet, FloatArray
 from scoring.greedy import NO_SLOT, Found, Slots, device_values, place_greedily
@@ -22,6 +22,11 @@ from scoring.outlook import Outlook
 from scoring.registry import Policy
 from scoring.request import PodRequest, Topology
 from scoring.status import Code, Reason
+
+STEPS_OF_ALL = 100_000
+"""Steps of exact search for one request over all nodes, about a third of a second."""
+
+FEWEST_STEPS = 20
 
 Rows = npt.NDArray[np.intp]
 
@@ -66,11 +71,11 @@ def _settle(ground: Ground, found: Found, doubtful: Rows) -> Found:
     """Search exactly where asks fit one by one and the greedy pass found no way; nodes in the same state once."""
     if len(ground.asks) == 1:
         return found
-    answers: dict[Node, tuple[tuple[int, ...], ...] | None] = {}
+    nodes = _nodes(ground, doubtful)
+    distinct = dict.fromkeys(nodes)
+    answers = {node: search(ground.asks, node, _steps_each(len(distinct))) for node in distinct}
     slots, placed, settled = tuple(chosen.copy() for chosen in found.slots), found.placed.copy(), []
-    for row, node in zip(doubtful.tolist(), _nodes(ground, doubtful), strict=True):
-        if node not in answers:
-            answers[node] = search(ground.asks, node)
+    for row, node in zip(doubtful.tolist(), nodes, strict=True):
         answer = answers[node]
         if answer is not None:
             settled.append(row)
@@ -78,6 +83,11 @@ def _settle(ground: Ground, found: Found, doubtful: Rows) -> Found:
                 chosen[:, row] = answer_slots
     placed[settled] = True
     return Found(slots, _rescored(ground, found.score, slots, settled), placed)
+
+
+def _steps_each(nodes: int) -> int:
+    """Return how long each node may be searched, so that pods of many containers never hold everything up."""
+    return max(min(STEPS, STEPS_OF_ALL // nodes), FEWEST_STEPS)
 
 
 def _nodes(ground: Ground, rows: Rows) -> list[Node]:

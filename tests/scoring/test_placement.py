@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scoring.exact import STEPS
 from scoring.fleet import DeviceState, ModeCode
 from scoring.outlook import Outlook
 from scoring.pipeline import evaluate, verdict
-from scoring.placement import place
+from scoring.placement import FEWEST_STEPS, STEPS_OF_ALL, _steps_each, place
 from scoring.request import ContainerKind, SharingMode, Topology
 from scoring.status import Code, Reason
 from tests.support.fleets import (
@@ -256,3 +257,9 @@ def test_nodes_in_the_same_tight_state_get_the_same_answer():
     assert found.code.tolist() == [Code.FIT, Code.FIT, Code.UNSCHEDULABLE]
     assert found.slots[0].tolist() == [[1, 1, -1]]
     assert found.score[0] == found.score[1]
+
+
+def test_nodes_share_the_steps_of_exact_search():
+    assert _steps_each(1) == STEPS
+    assert _steps_each(1_000) == STEPS_OF_ALL // 1_000 == 100
+    assert _steps_each(10**6) == FEWEST_STEPS

@@ -275,6 +275,7 @@ class ClusterStore(Bookkeeping):
         record = self._nodes.get(held.node)
         if record is not None and record.settling:
             record.settling = [entry for entry in record.settling if entry.uid != uid]
+            self._write_load(record, record.arrived_at or 0.0)
         self._books_changed(held)
 
     def snapshot(self) -> Fleet:

@@ -108,6 +108,12 @@ class TestAssume:
         with pytest.raises(PodReplaced):
             store.assume(placing(share_request()), NOW)
 
+    def test_pod_that_is_gone_no_longer_counts_as_fresh_load(self) -> None:
+        store = store_with(device())
+        reserve(store)
+        store.release("uid-p")
+        assert store.snapshot().settling_milli[0, 0] == 0
+
     def test_fresh_placements_count_as_load_until_they_settle(self) -> None:
         store = store_with(device())
         reserve(store)

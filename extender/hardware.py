@@ -29,7 +29,7 @@ _STATES = {
     Health.CORDONED: DeviceState.OUT,
 }
 _MODES = {Mode.TIME_SLICING: ModeCode.TIME_SLICING, Mode.MPS: ModeCode.MPS, Mode.MIG: ModeCode.MIG}
-_DRIVER_TROUBLE = (NodeState.NO_DRIVER, NodeState.DRIVER_MISMATCH, NodeState.NO_ACCESS)
+_DRIVER_TROUBLE = (NodeState.NO_DRIVER, NodeState.DRIVER_MISMATCH, NodeState.NO_ACCESS, NodeState.STALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def averaged(
 
 
 def _facts(device: Device, report: Report) -> DeviceFacts:
-    state, problem = _state(device)
+    state, problem = _state(device, report.state)
     return DeviceFacts(
         uuid=device.uuid,
         kind=_kind(device, report),
@@ -141,7 +141,7 @@ def _known_kind(hardware: tuple[str, int, tuple[int, int], int, str | None, int]
     )
 
 
-def _state(device: Device) -> tuple[DeviceState, str]:
+def _state(device: Device, node: NodeState) -> tuple[DeviceState, str]:
     """Return whether the device takes new pods, and if not, why. The gravest reason is named."""
     state = _STATES[device.health]
     if device.owner is Owner.CONTRADICTION:
@@ -150,6 +150,8 @@ def _state(device: Device) -> tuple[DeviceState, str]:
         return DeviceState.OUT, "the device has no schedulable memory"
     if state is DeviceState.OUT:
         return state, device.fault or f"health: {device.health}"
+    if node in _DRIVER_TROUBLE:
+        return DeviceState.OUT, f"the node's driver does not serve: {node}"
     if not device.mode_ready:
         return DeviceState.OUT, f"{device.mode} is set up and not ready"
     return state, device.fault

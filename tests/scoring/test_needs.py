@@ -3,9 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scoring.candidates import over_devices, remainder_milli
+from scoring.candidates import over_devices
+from scoring.ground import survey
 from scoring.needs import need_of, times_over
-from tests.support.fleets import A100, T4, asks, fleet, gpu, share
+from scoring.outlook import Outlook
+from tests.support.fleets import A100, BINPACK, T4, asks, fleet, gpu, share
 
 
 @pytest.mark.parametrize(
@@ -33,10 +35,14 @@ def test_times_over_equals_integer_division_for_every_size_of_device():
 
 
 def test_the_scarcer_dimension_is_what_remains():
-    of = fleet(a=[gpu(T4), gpu(A100)])
-    free_mib, free_milli = of.capacity_mib // 2, np.full_like(of.capacity_milli, 250)
-    assert remainder_milli(of, free_mib, free_milli)[:3, 0].tolist() == [250, 250, 0]
-    assert remainder_milli(of, free_mib - 10**6, free_milli)[:2, 0].tolist() == [0, 0]
+    of = fleet(a=[gpu(T4), gpu(A100), gpu(T4)])
+    ground = survey(asks(share(1_638)), of, BINPACK, Outlook.empty())
+    free_mib, free_milli = ground.free_mib // 2, ground.free_milli.copy()
+    free_milli[1, 0], free_mib[2, 0] = 250, -5
+    view = ground.candidates(0, ground.fits(0, free_mib, free_milli), free_mib, free_milli)
+    assert view.rest_milli[:4, 0].tolist() == [500, 250, 0, 0]
+    # 8,192 - 1,638 of 16,384 MiB are 400.02; the A100 has 250 - 19 left (1000 * 1638 / 81920 = 19.99).
+    assert view.left_milli[:2, 0].tolist() == [400, 231]
 
 
 def test_a_need_is_within_what_is_free_in_both_dimensions():

@@ -49,6 +49,9 @@ class Verdict:
     fault: str = ""
 
 
+_CORDONED = Verdict(Health.CORDONED, "cordoned by the operator")
+
+
 @dataclass(slots=True)
 class _Record:
     """What is remembered of one device between sweeps."""
@@ -63,7 +66,6 @@ class _Record:
     energy_at_fault_mj: int | None = None
     pending: frozenset[str] = frozenset()
     xid_counts: dict[int, int] = field(default_factory=dict)
-    last_xid_s: float | None = None
 
 
 class HealthTracker:
@@ -72,6 +74,7 @@ class HealthTracker:
     def __init__(self, times: HealthTimes | None = None) -> None:
         self._times = times or HealthTimes()
         self._records: dict[str, _Record] = {}
+        self._held: frozenset[str] = frozenset()
 
     def observe(self, readings: Readings, now_s: float, cordoned: Iterable[str] = ()) -> dict[str, Verdict]:
         """Take one sweep in and return a verdict for every device in it, and for devices that vanished.
@@ -81,7 +84,7 @@ class HealthTracker:
         """
         for event in readings.events:
             self._take_xid(self._record(event.uuid, now_s), event.xid, now_s)
-        held = frozenset(cordoned)
+        self._held = held = frozenset(cordoned)
         present = {device.uuid: device for device in readings.devices}
         for uuid, device in present.items():
             record = self._record(uuid, now_s)
@@ -92,20 +95,13 @@ class HealthTracker:
         return self.verdicts()
 
     def verdicts(self) -> dict[str, Verdict]:
-        """Return the verdicts as they stand, without a new sweep."""
-        return {uuid: self._verdict(record) for uuid, record in self._records.items()}
+        """Return the verdicts as they stand, without a new sweep; MIG instances only where one is cordoned itself."""
+        instances = {uuid: _CORDONED for uuid in self._held if uuid not in self._records}
+        return {**instances, **{uuid: self._verdict(record) for uuid, record in self._records.items()}}
 
     def xid_counts(self) -> dict[str, dict[int, int]]:
         """Return how often each XID was seen, by UUID."""
         return {uuid: dict(record.xid_counts) for uuid, record in self._records.items()}
-
-    def last_xid_s(self) -> dict[str, float]:
-        """Return when the last XID was seen (monotonic), by UUID, for devices that had one."""
-        return {uuid: record.last_xid_s for uuid, record in self._records.items() if record.last_xid_s is not None}
-
-    def all_healthy(self) -> bool:
-        """Tell whether nothing is under way that time alone would change."""
-        return all(record.state is Health.HEALTHY and not record.cordoned for record in self._records.values())
 
     def remember(self) -> dict[str, Remembered]:
         """Return what should outlive this process: the devices that time alone would not heal, or not yet."""
@@ -138,7 +134,6 @@ class HealthTracker:
 
     def _take_xid(self, record: _Record, xid: int, now_s: float) -> None:
         record.xid_counts[xid] = record.xid_counts.get(xid, 0) + 1
-        record.last_xid_s = now_s
         rule = rules.xid_rule(xid)
         self._apply(record, rule, f"XID {xid}: {rule.words}", now_s)
 
@@ -222,7 +217,7 @@ class HealthTracker:
 
     def _verdict(self, record: _Record) -> Verdict:
         if record.cordoned:
-            return Verdict(Health.CORDONED, "cordoned by the operator")
+            return _CORDONED
         return Verdict(record.state, record.fault)
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.health import Verdict
+from node_agent.health import HealthTracker, Verdict
 from node_agent.inventory import Circumstances, Identity, Inventory
 from node_agent.occupancy import occupancy_of
 from node_agent.readings import Claims, DeviceReading, MigReading, ProcessReading, Readings, Tenant
@@ -129,6 +129,13 @@ class TestDevices:
         reading = DeviceReading(uuid="GPU-a", mig_enabled=True, mig_devices=(instance,))
         out = Circumstances(verdicts={"GPU-a": Verdict(Health.OUT, "XID 79")})
         assert [each.health for each in report(Readings(devices=(reading,)), out).devices] == [Health.OUT, Health.OUT]
+
+    def test_one_instance_can_be_cordoned_alone(self):
+        instances = (MigReading(uuid="MIG-1", profile="1g.10gb"), MigReading(uuid="MIG-2", profile="1g.10gb"))
+        readings = Readings(devices=(DeviceReading(uuid="GPU-a", mig_enabled=True, mig_devices=instances),))
+        verdicts = HealthTracker().observe(readings, 0, ["MIG-2"])
+        states = [each.health for each in report(readings, Circumstances(verdicts=verdicts)).devices]
+        assert states == [Health.HEALTHY, Health.HEALTHY, Health.CORDONED]
 
     def test_gpm_load_wins_over_nvml_utilisation(self):
         reading = DeviceReading(uuid="GPU-a", utilisation=1.0, sm_active=0.04)

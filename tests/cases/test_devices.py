@@ -102,7 +102,8 @@ def test_d8_binpack_keeps_whole_nodes_for_those_who_need_them():
 
 def test_d9_an_unknown_scorer_is_refused_with_the_valid_ones():
     with pytest.raises(
-        InvalidPolicy, match=r"policy mine: unknown scorer 'paking' \(nearest: packing\), valid are frag"
+        InvalidPolicy,
+        match=r"policy mine: unknown scorer 'paking' \(nearest: packing\), valid are .*packing, preference",
     ):
         build_policies({"mine": {"paking": 1}})
 

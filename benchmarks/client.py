@@ -1,4 +1,4 @@
-"""A keep-alive HTTP/1.1 client that sends prepared bytes and reads to Content-Length, as kube-scheduler's Go client does.
+"""A keep-alive HTTP/1.1 client that sends prepared bytes and reads to Content-Length, as the scheduler's client does.
 
 Nothing is parsed but the status line and the length, so what is timed is the server.
 """

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.fleet import BoolArray, Fleet, IntArray
-from scoring.needs import Need, times_over
+from scoring.needs import Need
 from scoring.outlook import Outlook
-from scoring.request import WHOLE_MILLI, ContainerAsk, PodRequest
+from scoring.request import ContainerAsk, PodRequest
 
 Values: TypeAlias = npt.NDArray[np.float32]
 
@@ -40,13 +40,6 @@ class Candidates:
     fits: BoolArray
     rest_milli: IntArray
     left_milli: IntArray
-
-
-def remainder_milli(fleet: Fleet, unbooked_mib: IntArray, unbooked_milli: IntArray) -> IntArray:
-    """Return the scarcer of memory and compute in thousandths of each device, 0..1000."""
-    of_memory = times_over(unbooked_mib, WHOLE_MILLI, fleet.capacity_mib)
-    of_compute = times_over(unbooked_milli, WHOLE_MILLI, fleet.capacity_milli)
-    return np.clip(np.minimum(of_memory, of_compute), 0, WHOLE_MILLI)
 
 
 def over_devices(values: Values) -> Values:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scoring.candidates import Candidates, remainder_milli
+from scoring.candidates import Candidates
 from scoring.eligibility import Eligible, eligible
 from scoring.fleet import BoolArray, Fleet, IntArray
-from scoring.needs import Need, need_of
+from scoring.needs import Need, need_of, remainder_milli
 from scoring.outlook import Outlook
 from scoring.registry import Policy
 from scoring.request import ContainerAsk, PodRequest

@@ -84,3 +84,10 @@ def _compute(ask: ContainerAsk, fleet: Fleet) -> IntArray:
         return np.full_like(fleet.capacity_milli, min(ask.compute_milli, _INT32_MAX))
     assert ask.memory_mib is not None
     return times_over(fleet.capacity_milli, min(ask.memory_mib, _INT32_MAX), fleet.capacity_mib)
+
+
+def remainder_milli(fleet: Fleet, unbooked_mib: IntArray, unbooked_milli: IntArray) -> IntArray:
+    """Return the scarcer of memory and compute in thousandths of each device, 0..1000."""
+    of_memory = times_over(unbooked_mib, WHOLE_MILLI, fleet.capacity_mib)
+    of_compute = times_over(unbooked_milli, WHOLE_MILLI, fleet.capacity_milli)
+    return np.clip(np.minimum(of_memory, of_compute), 0, WHOLE_MILLI)

@@ -15,14 +15,18 @@ every kind and every CPU level there is a table over r = 0..1000, and the last l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from scoring.catalog import DeviceKind
-from scoring.request import WHOLE_MILLI, SharingMode
-from scoring.workload import Mix, Shape
+from scoring.demand import Demand, demand_of
+from scoring.fleet import Fleet
+from scoring.prospect import Prospect, prospect_of
+from scoring.request import WHOLE_MILLI
+from scoring.shape_needs import need_on_kind
+from scoring.workload import Mix
 
 TYPICAL_SHARE = 0.95
 """The part of all pods whose shapes are planned for, FGD's own choice."""
@@ -38,11 +42,15 @@ class Outlook:
     ``unusable``       shape (kinds + 1, levels + 1, 1001): expected unusable part of a device's rest; row 0, of zeros,
                        is for absent devices and for kinds that came after the outlook was made
     ``several``        device count k > 1 -> probability of such shapes, shape (kinds + 1, levels + 1)
+    ``demand``         what pods will want in numbers; None where nothing is known
+    ``prospect``       what is scarce in the fleet: ``before`` puts it in
     """
 
     cpu_levels: npt.NDArray[np.int64]
     unusable: npt.NDArray[np.float32] | None = None
     several: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
+    demand: Demand | None = None
+    prospect: Prospect | None = None
 
     @classmethod
     def empty(cls) -> Outlook:
@@ -62,14 +70,18 @@ class Outlook:
             unusable[number, 0] = _RESTS
             for shape, weight in typical.shapes:
                 admitted = int(np.searchsorted(levels, shape.cpu_milli)) + 1
-                need = _need_milli(shape, kind)
+                need = need_on_kind(shape, kind)
                 if need is None:
                     continue
                 unusable[number, admitted, need:] -= np.float32(weight) * _RESTS[need:]
                 if shape.count > 1:
                     table = several.setdefault(shape.count, np.zeros(unusable.shape[:2], np.float32))
                     table[number, admitted:] += weight
-        return cls(levels, np.cumsum(unusable, axis=1, dtype=np.float32), several)
+        return cls(levels, np.cumsum(unusable, axis=1, dtype=np.float32), several, demand_of(mix, kinds))
+
+    def before(self, fleet: Fleet) -> Outlook:
+        """Return the outlook with what is scarce in the fleet as it is now; linear in devices."""
+        return self if self.demand is None else replace(self, prospect=prospect_of(self.demand, fleet))
 
     def known_kinds(self, kind: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
         """Return the rows of the tables for a column of kinds."""
@@ -84,22 +96,3 @@ class Outlook:
     def cpu_level(self, cpu_free_milli: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
         """Return for each node how many CPU levels its free CPU admits."""
         return np.searchsorted(self.cpu_levels, cpu_free_milli, side="right")
-
-
-def _need_milli(shape: Shape, kind: DeviceKind) -> int | None:
-    """Return what a shape needs of one device of a kind, 1..1000; None if the device is of no use to it.
-
-    The device stands for the physical one or a MIG instance, which a pod takes whole.
-    """
-    if shape.count == 0 or not shape.conditions.matches(kind):
-        return None
-    of_memory = -(-(shape.memory_mib or 0) * WHOLE_MILLI // max(kind.total_mib, 1))
-    is_whole = shape.memory_mib is None and shape.compute_milli == WHOLE_MILLI
-    if kind.mig_profile is not None:
-        enough = of_memory <= WHOLE_MILLI and (is_whole or (shape.compute_milli or 0) <= kind.sm_milli)
-        return WHOLE_MILLI if enough and SharingMode.MIG in shape.sharing else None
-    if shape.sharing == {SharingMode.MIG} or of_memory > WHOLE_MILLI:
-        return None
-    if shape.sharing == {SharingMode.EXCLUSIVE}:
-        return WHOLE_MILLI
-    return max(of_memory, shape.compute_milli or 0, 1)

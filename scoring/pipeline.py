@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from scoring.feasibility import NO_REASON, REASONS
 from scoring.fleet import Fleet, FloatArray, IntArray, ModeCode
+from scoring.host_only import place_host_only
 from scoring.needs import need_of, takes_whole_device
 from scoring.outlook import Outlook
 from scoring.phases import phases
@@ -38,7 +39,12 @@ class PlacedPod:
 
 
 def evaluate(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> Placements:
-    """Return verdict and score of every node of the fleet, in row order. The request asks for at least one device."""
+    """Return verdict and score of every node of the fleet, in row order.
+
+    A pod that asks for no device of ours fits everywhere as far as GPUs go, and is scored by the CPU that it takes.
+    """
+    if not request.containers:
+        return place_host_only(request, fleet, outlook)
     return place(request, fleet, policy, outlook)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from scoring.candidates import Candidates, Values
 from scoring.errors import InvalidPolicy
+from scoring.policies.foresight import foresight
 from scoring.policies.fragmentation import fragmentation
 from scoring.policies.load import load
 from scoring.policies.packing import packing
@@ -23,6 +24,7 @@ from scoring.policies.topology import topology
 Scorer = Callable[[Candidates], Values]
 
 SCORERS: Mapping[str, Scorer] = {
+    "foresight": foresight,
     "fragmentation": fragmentation,
     "load": load,
     "packing": packing,

@@ -21,12 +21,16 @@ def fragmentation(candidates: Candidates) -> Values:
     outlook, fleet = candidates.outlook, candidates.fleet
     if outlook.unusable is None:
         return np.full(len(fleet), 0.5, np.float32)
-    gain = _gain(candidates, outlook, outlook.unusable)
+    gain = fragmentation_gain(candidates)
     return np.asarray(1.0 / (1.0 + np.exp(-gain / STEEPNESS_MILLI)), np.float32)
 
 
-def _gain(candidates: Candidates, outlook: Outlook, unusable: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    fleet, count = candidates.fleet, candidates.ask.count
+def fragmentation_gain(candidates: Candidates) -> npt.NDArray[np.float32]:
+    """Return by how many thousandths of a device the node's fragmentation falls; only where demand is known."""
+    outlook, fleet, count = candidates.outlook, candidates.fleet, candidates.ask.count
+    unusable = outlook.unusable
+    if unusable is None:
+        return np.zeros(candidates.fits.shape, np.float32)
     cpu_free = fleet.cpu_capacity_milli - fleet.cpu_booked_milli
     level = outlook.cpu_level(cpu_free)
     level_after = outlook.cpu_level(cpu_free - candidates.request.cpu_milli)

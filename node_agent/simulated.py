@@ -13,6 +13,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -48,11 +49,13 @@ _IDLE_POWER_SHARE = 0.15
 FaultT = TypeVar("FaultT", XidFault, LostFault, HangFault)
 
 
+@lru_cache(maxsize=65_536)
 def device_uuid(node: str, index: int) -> str:
     """Return the UUID of a node's device, the same in every run."""
     return f"GPU-{uuids.uuid5(_NAMESPACE, f'{node}/{index}')}"
 
 
+@lru_cache(maxsize=65_536)
 def instance_uuid(node: str, index: int, instance: int) -> str:
     """Return the UUID of one MIG instance, the same in every run."""
     return f"MIG-{uuids.uuid5(_NAMESPACE, f'{node}/{index}/{instance}')}"

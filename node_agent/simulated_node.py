@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from node_agent.health import HealthTimes, HealthTracker
 from node_agent.inventory import Circumstances, Identity, Inventory
 from node_agent.pace import Pace, PaceTimes
+from node_agent.readings import Claims
 from node_agent.report import Answer, Booking, Health, NodeState, Report
 from node_agent.significance import matters
 from node_agent.simulated import Interventions, claims_of, device_uuid, instance_uuid
@@ -61,6 +62,7 @@ class SimulatedNode:
     _reader: SimulatedReader = field(init=False)
     _health: HealthTracker = field(init=False)
     _inventory: Inventory = field(init=False)
+    _claims: Claims = field(init=False)
     _settle_s: float | None = field(init=False, default=None)
     _report: Report | None = field(init=False, default=None)
 
@@ -68,6 +70,7 @@ class SimulatedNode:
         now_s = self.clock()
         self.streams = [Stream(Pace(self.pace_times, self.random, now_s)) for _ in range(self.endpoint_count)]
         self._reader = SimulatedReader(self.description, self.clock, self.bookings)
+        self._claims = claims_of(self.description)
         self._health = HealthTracker(self.health_times)
         self._inventory = Inventory(Identity(self.description.node, secrets.token_hex(8), "simulated"))
 
@@ -78,7 +81,7 @@ class SimulatedNode:
         cordoned = frozenset(uuid for stream in self.streams for uuid in stream.cordoned)
         is_fresh = readings.state in {NodeState.OK, NodeState.DEGRADED}
         verdicts = self._health.observe(readings, self.clock(), cordoned) if is_fresh else self._health.verdicts()
-        circumstances = Circumstances(bookings=self.bookings(), verdicts=verdicts, claims=claims_of(self.description))
+        circumstances = Circumstances(bookings=self.bookings(), verdicts=verdicts, claims=self._claims)
         self._report = self._inventory.report(readings, circumstances, self._reader.tenant)
         return self._report
 
@@ -96,7 +99,9 @@ class SimulatedNode:
         stream = self.streams[number]
         stream.told = report
         stream.generation = answer.bookings_generation
-        stream.cordoned = frozenset(answer.cordoned)
+        if stream.cordoned != frozenset(answer.cordoned):
+            stream.cordoned = frozenset(answer.cordoned)
+            self._settle_s = now_s
         if answer.bookings is not None and answer.bookings != stream.bookings:
             stream.bookings = answer.bookings
             self._settle_s = now_s + _SETTLE_S

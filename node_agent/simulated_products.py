@@ -9,6 +9,7 @@ not tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ PRODUCTS: dict[str, Product] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def find_product(text: str) -> Product | None:
     """Return the product for a short name (``H100``) or for the name that NVML gives, without regard to case."""
     wanted = text.strip().casefold()

@@ -85,14 +85,14 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 report = msgspec.json.decode(body, type=Report)
                 answer = receiver.answer_to(report)
-                self.send_response(receiver.status)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
                 with receiver._news:
                     receiver.reports.append(report)
                     receiver.headers.append({**dict(self.headers), ":path": self.path})
                     receiver._news.notify_all()
+                self.send_response(receiver.status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
                 """Keep the test output quiet."""

@@ -136,3 +136,13 @@ def test_extender_that_fails_is_retried_and_caught_up_with(receiver):
         assert latest(receiver, "a").devices[0].utilisation == 0.9
 
     run(receiver, scenario)
+
+
+def test_cordon_is_shown_without_waiting_for_the_heartbeat(receiver):
+    async def scenario(fleet):
+        uuid = fleet.uuids("a")[1]
+        receiver.cordoned = (uuid,)
+        fleet.set_foreign("a", uuid, 1)
+        assert await until(lambda: latest(receiver, "a").devices[1].health is Health.CORDONED)
+
+    run(receiver, scenario)

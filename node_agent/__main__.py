@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import logging
 import secrets
 import signal
 import sys
@@ -16,6 +15,7 @@ import msgspec
 from node_agent.agent import Agent
 from node_agent.assembly import Build, assemble
 from node_agent.inventory import Identity
+from node_agent.logs import set_up
 from node_agent.report import NodeState, Report
 from node_agent.settings import SettingsError, load_settings
 
@@ -35,13 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         settings = load_settings(overrides=_overrides(options))
+        set_up(settings.log_level)
         build = assemble(settings)
     except (SettingsError, ValueError) as problem:
         print(problem, file=sys.stderr)
         return EXIT_USAGE
-    logging.basicConfig(
-        level=settings.log_level, format='{"level":"%(levelname)s","logger":"%(name)s","event":"%(message)s"}'
-    )
     agent = Agent(Identity(build.node, secrets.token_hex(8), _version()), build.parts, settings.sweep_s)
     if options.once:
         return _once(agent, build, as_json=options.output == "json")

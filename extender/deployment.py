@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from extender.app import Extender, Surroundings, create_app
 from extender.authorities import Subject
 from extender.catchup import list_bound_pods
@@ -35,15 +33,11 @@ from extender.lease import Election, LeaseTerms, PairedLease
 from extender.listeners import Listener, Listeners
 from extender.settings import Settings
 from extender.tenure import Tenure
+from extender.trust import TrustKeeper
 
-_LOG = structlog.get_logger(__name__)
 _LOOPBACK = "127.0.0.1"
 ACTIVE_LABEL = "active"
 _LABEL_INTERVAL_S = 1.0
-_WEBHOOKS = {
-    "mutatingwebhookconfigurations": ("mutate.tangram.dev", "route.tangram.dev"),
-    "validatingwebhookconfigurations": ("validate.tangram.dev",),
-}
 
 
 class Lead(Protocol):
@@ -79,10 +73,11 @@ class Replica:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; KubeError or UnusableAuthority where no certificates are to be had."""
-        tls = await self._certificates()
+        tls, trusted = await self._certificates()
         listeners = Listeners(self.app, listeners_of(self._deployment, tls))
         listeners.bind()
-        jobs = [Rotation(tls, self._clock).run(), self.lead.run()]
+        trust = TrustKeeper(self._objects, self._deployment, trusted, self._clock)
+        jobs = [Rotation(tls, self._clock).run(), self.lead.run(), trust.run()]
         if self._deployment.mode is Mode.STAND_ALONE:
             jobs.append(self._keep_label())
         tasks = [asyncio.create_task(job) for job in jobs]
@@ -99,25 +94,18 @@ class Replica:
         handler = self.app.pod_handler()
         await list_bound_pods(self._kube, handler.on_set)
 
-    async def _certificates(self) -> Mapping[Audience, ServerTls]:
+    async def _certificates(self) -> tuple[dict[Audience, ServerTls], dict[Audience, bytes]]:
+        """Return the listeners' TLS, and whom callers are to be told to trust."""
         deployment = self._deployment
         root = Path(deployment.certificates_directory)
         if deployment.certificates is Certificates.MOUNTED:
-            return mounted_tls(deployment, root)
+            # cert-manager tells the API server itself.
+            return mounted_tls(deployment, root), {Audience.AGENTS: (root / Audience.AGENTS / "ca.crt").read_bytes()}
         authorities = await bootstrap(
             self._objects, deployment.namespace, deployment.authority_secret, datetime.now(UTC)
         )
-        await self._publish(authorities)
-        return issued_tls(deployment, authorities, root)
-
-    async def _publish(self, authorities: Authorities) -> None:
-        """Tell agents and the API server whom to trust; every replica writes the same."""
-        deployment = self._deployment
-        trust = {"ca.crt": authorities.certificate(Audience.AGENTS)}
-        await self._objects.publish_trust(deployment.agent_namespace, deployment.trust_config_map, trust)
-        name, certificate = deployment.webhook_configuration, authorities.certificate(Audience.WEBHOOKS)
-        for kind, webhooks in _WEBHOOKS.items():
-            await self._objects.publish_webhook_trust(kind, name, webhooks, certificate)
+        trusted = {audience: authorities.certificate(audience) for audience in (Audience.AGENTS, Audience.WEBHOOKS)}
+        return issued_tls(deployment, authorities, root), trusted
 
     async def _keep_label(self) -> None:
         """Carry the label by which kube-scheduler's Service finds the one replica that acts."""

@@ -6,17 +6,16 @@ Everything here is named, so that the role can name it too (docs/security.md).
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
-from extender.errors import KubeRefused, UnreadableAnswer
+from extender.errors import UnreadableAnswer
 
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}/{}"
-_NOT_FOUND = 404
 _JSON = msgspec.json.Encoder()
 
 
@@ -32,6 +31,15 @@ class ObjectStore(Protocol):
 
 class _Secret(msgspec.Struct, frozen=True):
     data: dict[str, str] | None = None
+
+
+class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    client_config: dict[str, object]
+
+
+class _WebhookConfiguration(msgspec.Struct, frozen=True):
+    webhooks: tuple[_Webhook, ...] | None = None
 
 
 class KubeObjects:
@@ -63,22 +71,30 @@ class KubeObjects:
         path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
         await self._store.write("PATCH", path, _JSON.encode({"data": content}), _MERGE_PATCH)
 
-    async def publish_webhook_trust(self, kind: str, name: str, webhooks: Sequence[str], certificate: bytes) -> bool:
+    async def publish_webhook_trust(self, kind: str, name: str, certificate: bytes) -> bool:
         """Tell the API server whom to trust at our webhooks; ``kind`` is the plural of the configuration's.
 
-        Returns False where there is no such configuration: the operator left the webhooks out.
+        Returns False where there is no such configuration (yet). Writes only what differs.
         """
-        trust = {"caBundle": base64.b64encode(certificate).decode()}
-        patch = {"webhooks": [{"name": webhook, "clientConfig": trust} for webhook in webhooks]}
-        try:
-            await self._store.write("PATCH", _WEBHOOKS.format(kind, name), _JSON.encode(patch), _STRATEGIC_PATCH)
-        except KubeRefused as refusal:
-            if refusal.status != _NOT_FOUND:
-                raise
+        path = _WEBHOOKS.format(kind, name)
+        body = await self._store.read(path)
+        if body is None:
             return False
+        wanted = base64.b64encode(certificate).decode()
+        stale = [each.name for each in _webhooks(body, path) if each.client_config.get("caBundle") != wanted]
+        if stale:
+            patch = {"webhooks": [{"name": each, "clientConfig": {"caBundle": wanted}} for each in stale]}
+            await self._store.write("PATCH", path, _JSON.encode(patch), _STRATEGIC_PATCH)
         return True
 
     async def label_pod(self, namespace: str, name: str, key: str, value: str | None) -> None:
         """Set one label of a pod; None removes it."""
         body = _JSON.encode({"metadata": {"labels": {key: value}}})
         await self._store.write("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, _MERGE_PATCH)
+
+
+def _webhooks(body: bytes, path: str) -> tuple[_Webhook, ...]:
+    try:
+        return msgspec.json.decode(body, type=_WebhookConfiguration).webhooks or ()
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"{path}: {error}") from error

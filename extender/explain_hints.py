@@ -148,6 +148,16 @@ def _memory_follows(side: PodSide) -> Iterator[str]:
             )
 
 
+def _family(side: PodSide) -> Iterator[str]:
+    if side.diagnosis is None or Reason.NO_MATCHING_DEVICE not in side.reasons():
+        return
+    products = {device.product.lower() for node in side.diagnosis.nodes for device in node.devices}
+    for name in dict(side.diagnosis.asked.conditions).get("gpu-product", "").lower().split(","):
+        begins = any(product.startswith(name) and product != name for product in products)
+        if name and begins and name not in products:
+            yield f"gpu-product {name} names one product exactly; for all that begin so write {name}*."
+
+
 def _mig_asked(side: PodSide) -> Iterator[str]:
     if side.request is None or side.request.sharing != {SharingMode.MIG}:
         return
@@ -184,6 +194,7 @@ _FINDERS: tuple[Callable[[PodSide], Iterator[str]], ...] = (
     _tiny_memory,
     _tiny_compute,
     _memory_follows,
+    _family,
     _mig_asked,
     _without_label,
     _never_asked,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from extender.reason_advice import ADVICE
 from scoring.diagnosis import Asked, DeviceDetail, Diagnosis, Hindrance, NodeDetail, ReasonCount, Shortage, Understood
+from scoring.nearest import Change
 from scoring.request import WHOLE_MILLI
 from scoring.status import Reason
 
@@ -22,7 +23,7 @@ _NODES_TOLD = 3
 _DEVICES_TOLD = 4
 _RUNNERS_UP = 3
 _VERSIONS = ("gpu-driver", "gpu-cuda")
-_EVENT_LENGTH = 1000
+EVENT_LENGTH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,14 @@ class WordsOf:
 
     ``trouble``   node -> UUID -> why the device takes no new pods
     ``software``  node -> condition (``gpu-driver``) -> what the node has
+    ``problems``  node -> why its books cannot be right
+    ``kept_for``  pods of higher priority that were promised room, which counts as taken
     """
 
     trouble: Mapping[str, Mapping[str, str]]
     software: Mapping[str, Mapping[str, str]]
-    prefix: str
+    problems: Mapping[str, Sequence[str]]
+    kept_for: Sequence[str]
 
 
 def in_words(explained: Explained, of: WordsOf) -> tuple[str, ...]:
@@ -47,9 +51,10 @@ def event_words(diagnosis: Diagnosis, waits: Sequence[Wait]) -> str:
     """Return why a pod waits in one sentence or two, short enough for an event."""
     counts = ", ".join(f"{count.nodes} {count.sentence}" for count in diagnosis.counts if count.reason is not None)
     total = sum(count.nodes for count in diagnosis.counts)
-    helps = [change.text for change in diagnosis.changes] + [_wait_words(wait) for wait in waits]
+    helps = [_change_words(change, len(diagnosis.asked.containers)) for change in diagnosis.changes]
+    helps += [_wait_words(wait) for wait in waits]
     text = f"0/{total} nodes have the GPUs: {counts}." + (f" Would help: {'; or '.join(helps)}." if helps else "")
-    return text if len(text) <= _EVENT_LENGTH else text[: _EVENT_LENGTH - 3] + "..."
+    return text if len(text) <= EVENT_LENGTH else text[: EVENT_LENGTH - 3] + "..."
 
 
 def _lines(explained: Explained, of: WordsOf) -> Iterator[str]:
@@ -64,6 +69,8 @@ def _lines(explained: Explained, of: WordsOf) -> Iterator[str]:
     if diagnosis is not None and explained.state == "waiting":
         yield from _count_lines(diagnosis.counts)
         yield from _node_lines(diagnosis, of)
+        if of.kept_for:
+            yield f"Room that was promised to pods of higher priority counts as taken: {', '.join(of.kept_for)}."
         yield from _help_lines(explained, diagnosis)
     if explained.hints:
         yield "Note:"
@@ -83,8 +90,11 @@ def _headline(explained: Explained) -> str:
     total = sum(count.nodes for count in explained.diagnosis.counts)
     fits = sum(count.nodes for count in explained.diagnosis.counts if count.reason is None)
     if fits:
-        return f"{who} has no node yet, and {fits} of {total} nodes could take it now."
-    return f"{who} waits: none of {total} nodes can take it now." if total else f"{who} waits: there is no node."
+        could = "the only node" if total == 1 else f"{fits} of {total} nodes"
+        return f"{who} has no node yet, and {could} could take it now."
+    if total <= 1:
+        return f"{who} waits: " + ("the only node cannot take it now." if total else "there is no node.")
+    return f"{who} waits: none of {total} nodes can take it now."
 
 
 def asked_words(asked: Understood) -> str:
@@ -138,6 +148,7 @@ def _node_lines(diagnosis: Diagnosis, of: WordsOf) -> Iterator[str]:
     telling = [node for node in diagnosis.nodes if node.devices]
     for node in telling[:_NODES_TOLD]:
         yield f"Node {node.node}: {node.sentence}"
+        yield from (f"  {problem}" for problem in of.problems.get(node.node, ()))
         lines = [line for device in node.devices for line in _device_lines(node, device, of)]
         yield from (f"  {line}" for line in lines[:_DEVICES_TOLD])
         if len(lines) > _DEVICES_TOLD:
@@ -166,6 +177,8 @@ def shortage_words(node: NodeDetail, device: DeviceDetail, shortage: Shortage, o
             return f"has {device.capacity_mib} MiB in all"
         case Hindrance.OUT:
             return of.trouble.get(node.node, {}).get(device.uuid) or _node_trouble(node)
+        case Hindrance.MEMORY | Hindrance.COMPUTE if node.reason is Reason.NO_FREE_DEVICE:
+            return _taken_words(device)
         case Hindrance.MEMORY:
             return _memory_words(device, shortage)
         case Hindrance.COMPUTE:
@@ -174,7 +187,7 @@ def shortage_words(node: NodeDetail, device: DeviceDetail, shortage: Shortage, o
                 f" ({max(device.free_mib, 0)} MiB of memory are)"
             )
         case None:
-            return "would do" if node.reason is not Reason.TOPOLOGY else "would do, but not together with the others"
+            return "would do by itself"
 
 
 def _node_trouble(node: NodeDetail) -> str:
@@ -184,6 +197,12 @@ def _node_trouble(node: NodeDetail) -> str:
 def _unmet(key: str, software: Mapping[str, str]) -> str:
     found = software.get(key)
     return f"{key} (the node has {found})" if key in _VERSIONS and found else key
+
+
+def _taken_words(device: DeviceDetail) -> str:
+    pods = "1 pod has" if device.sharers == 1 else f"{device.sharers} pods have"
+    text = f"{pods} a share of it" if device.sharers else "nobody has a share of it"
+    return text + (f"; processes of no pod hold {device.foreign_mib} MiB" if device.foreign_mib else "")
 
 
 def _memory_words(device: DeviceDetail, shortage: Shortage) -> str:
@@ -196,15 +215,18 @@ def _memory_words(device: DeviceDetail, shortage: Shortage) -> str:
 def _help_lines(explained: Explained, diagnosis: Diagnosis) -> Iterator[str]:
     if any(count.reason is None for count in diagnosis.counts):
         return
-    helps = [f"{change.text} ({_nodes(change.nodes)})" for change in diagnosis.changes]
+    helps = [
+        f"{_change_words(change, len(diagnosis.asked.containers))} ({_nodes(change.nodes)} would do)"
+        for change in diagnosis.changes
+    ]
     helps += [_wait_words(wait) for wait in explained.waits]
     if helps:
         yield "Any one of these would help:"
         yield from (f"  {text}" for text in helps)
     elif diagnosis.if_emptied:
-        yield f"No single change would help; {_nodes(diagnosis.if_emptied)} would take it once other pods have ended."
+        yield f"No single change would help; {_nodes(diagnosis.if_emptied)} would do, once empty and healthy."
     else:
-        yield "No node of this cluster could take it, even if it were empty."
+        yield "No node whose GPUs are known would do, even if it were empty."
     for count in diagnosis.counts[:2]:
         if count.reason is not None and not helps:
             yield f"  {ADVICE[count.reason].do}"
@@ -214,6 +236,10 @@ def _wait_words(wait: Wait) -> str:
     frees = f"{wait.frees_mib} MiB and {_percent(wait.frees_milli)} compute"
     pods = "pod " + wait.pods[0] if len(wait.pods) == 1 else "pods " + ", ".join(wait.pods)
     return f"wait for {pods} on {wait.uuid} to end (frees {frees})"
+
+
+def _change_words(change: Change, containers: int) -> str:
+    return f"{change.text} in container {change.container}" if change.container and containers > 1 else change.text
 
 
 def _nodes(count: int) -> str:

@@ -18,7 +18,7 @@ from extender.decisions import Decisions
 from extender.evaluations import Evaluations
 from extender.explain_hints import PodSide, hints
 from extender.explain_words import WordsOf, in_words
-from extender.holdings import Holding
+from extender.holdings import Holding, PodIdentity
 from extender.objects import Pod
 from extender.observing import identity
 from extender.podspec import parse_problems, pod_request
@@ -59,10 +59,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One pod, and the world to judge it in; ``problems`` where what it asks cannot be understood."""
+    """One pod, and the world to judge it in; ``problems`` where what it asks cannot be understood.
+
+    ``kept_for`` are the pods whose promised room counts as taken in ``fleet``.
+    """
 
     pod: Pod
     fleet: Fleet
+    kept_for: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     request: PodRequest | None = None
     policy: Policy | None = None
@@ -97,16 +101,17 @@ class Explainer:
 
     def question(self, pod: Pod) -> Question:
         """Return what has to be asked about a pod. Never raises for what the pod says."""
-        fleet = self._store.snapshot_for(identity(pod))
+        who = identity(pod)
+        fleet, kept_for = self._store.snapshot_for(who), self._kept_for(who)
         problems = tuple(str(problem) for problem in parse_problems(pod, self._settings.key_prefix))
         if problems:
-            return Question(pod, fleet, problems)
+            return Question(pod, fleet, kept_for, problems)
         try:
             request = pod_request(pod, self._settings.key_prefix)
             policy = self._evaluations.policy_for(request)
         except InvalidRequest as problem:
-            return Question(pod, fleet, (str(problem),))
-        return Question(pod, fleet, (), request, policy, self._evaluations.outlook)
+            return Question(pod, fleet, kept_for, (str(problem),))
+        return Question(pod, fleet, kept_for, (), request, policy, self._evaluations.outlook)
 
     def answer(self, question: Question) -> Explained:
         """Return the explanation of a question that was diagnosed."""
@@ -143,12 +148,16 @@ class Explainer:
         record = self._store.node(node)
         return {} if record is None else {uuid: facts.problem for uuid, facts in record.devices.items()}
 
+    def _kept_for(self, pod: PodIdentity) -> tuple[str, ...]:
+        return tuple(f"{each.namespace}/{each.name}" for each in self._store.nominees.ahead_of(pod))
+
     def _words_of(self, question: Question) -> WordsOf:
         detailed = question.diagnosis.nodes if question.diagnosis is not None else ()
         return WordsOf(
             trouble={node.node: self.device_trouble(node.node) for node in detailed},
             software={node.node: self._software(node.node) for node in detailed},
-            prefix=self._settings.key_prefix,
+            problems={node.node: self._store.ledger.problems(node.node) for node in detailed},
+            kept_for=question.kept_for,
         )
 
     def _software(self, node: str) -> Mapping[str, str]:

@@ -60,6 +60,11 @@ class Nominees:
         if self._by_uid.pop(uid, None) is not None:
             self._placed = None
 
+    def ahead_of(self, pod: PodIdentity) -> tuple[PodIdentity, ...]:
+        """Return the nominated pods whose promised room ``pod`` must see as taken."""
+        others = (nominee.pod for nominee in self._by_uid.values() if nominee.pod.uid != pod.uid)
+        return tuple(other for other in others if other.priority >= pod.priority)
+
     def kept_from(self, pod: PodIdentity, fleet: Fleet, on_node: Callable[[str], Iterable[Holding]]) -> Shares:
         """Return the shares that ``pod`` must see as taken: those of other nominees of its priority or above."""
         if not self._by_uid:

@@ -1,4 +1,7 @@
-"""What each reason means to a pod's author, and what to do: the source of ``docs/reasons.md`` and of explanations."""
+"""What each reason means to a pod's author, and what to do: the words of ``docs/reasons.md``, for explanations.
+
+A test holds the two together.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from scoring.status import Reason
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a reason means, and what its reader can do; whole sentences."""
+    """What a reason means, and what its reader can do."""
 
     means: str
     do: str
@@ -18,76 +21,67 @@ class Advice:
 
 ADVICE: Mapping[Reason, Advice] = {
     Reason.UNKNOWN_NODE: Advice(
-        "The node is new, or Tangram has not read it from the API server yet.",
-        "Wait a few seconds; if it stays, look at the extender's log.",
+        "the scheduler knows the node, Tangram's watch has not seen it yet",
+        "wait a moment; if it stays, look at Tangram's connection to the API server",
     ),
     Reason.NO_DEVICES: Advice(
-        "The node's agent reports no GPU.",
-        "Nothing, if the node is a CPU node. Otherwise check that the driver is loaded (`nvidia-smi` on the node).",
+        "the agent reported no GPU, or none is expected there",
+        "nothing: the node is none for this pod",
     ),
     Reason.NO_REPORT: Advice(
-        "The node has, or had, GPUs, and its agent has not reported lately.",
-        "Look at the agent's pod on that node: is it running, can it reach the extender, does the driver answer?",
+        "nothing was heard for longer than reports may age; pods that run there keep their share",
+        "look at the agent's pod on the node",
     ),
     Reason.NODE_CONFLICTED: Advice(
-        "A pod on the node holds GPUs that nobody recorded, or its record cannot be read.",
-        "Run `tangram audit`; it names the pod. Delete that pod, and have Tangram's scheduler place it.",
+        "pods hold devices that the agent does not see, or more than a device has",
+        "an operator compares the pods' annotations with the agent's report",
     ),
     Reason.NO_HEALTHY_DEVICE: Advice(
-        "GPUs of the right kind exist, but too few of them take new pods: failed, cordoned, or on probation.",
-        "`tangram top` shows each GPU's health and why. Repair or uncordon it, or wait for other nodes.",
+        "devices that are large enough are out: a fault, a reset under way, cordoned by an operator",
+        "wait for recovery, or have the device seen to",
     ),
     Reason.NO_MATCHING_DEVICE: Advice(
-        "The pod's annotations (`gpu-product`, `gpu-driver`, ...) leave out too many of the node's GPUs.",
-        "Loosen or drop the condition that the explanation names.",
+        "fewer devices than one container asks meet every condition (`gpu-architecture`, `gpu-product`, ...)",
+        "drop a condition; the explanation names those that fail on each device",
     ),
     Reason.NO_SHARING_MODE: Advice(
-        "The pod wants a kind of sharing (`gpu-sharing`) for which the node's GPUs are not set up.",
-        "Accept another kind, for example `gpu-sharing: time-slicing`, or have the operator set up MIG or MPS.",
+        "devices are in another mode: time-slicing, MPS, MIG, or left to NVIDIA's device plugin",
+        "list more kinds in `gpu-sharing`, or have an operator change the mode",
     ),
     Reason.TOO_FEW_DEVICES: Advice(
-        "One container asks for more GPUs than the node has. `gpu: 4` means four devices, not four shares of one.",
-        "Ask for fewer devices; for a part of one device ask `gpu-memory` or `gpu-compute` without `gpu`.",
+        "the node has fewer devices than one container asks, or than all need whole at one time",
+        "ask for fewer, or split the pod",
     ),
     Reason.DEVICE_TOO_SMALL: Advice(
-        "Even an empty GPU of the node is smaller than what is asked of each device.",
-        "Ask for less, or spread over several devices with `gpu: 2` or more: amounts are totals, split evenly.",
+        "even an empty device would not hold the share: memory is per device, never added up",
+        "ask for less of each device, or for more devices",
     ),
     Reason.INSUFFICIENT_MEMORY: Advice(
-        "The GPUs are large enough, but other pods or foreign processes hold too much of their memory now.",
-        "Ask for less `gpu-memory`, or wait for one of the pods that the explanation names.",
+        "what is left on each device, after pods, foreign processes and the driver, is less than asked",
+        "wait, or ask for the amount that the explanation names",
     ),
     Reason.INSUFFICIENT_COMPUTE: Advice(
-        "Memory would do, but the compute of each GPU is given away. What you do not ask for follows what you ask for.",
-        "Ask for less `gpu-compute`, or name a small `gpu-compute` beside `gpu-memory`.",
+        "memory would do, the per cent of SMs would not",
+        "wait, or ask for less `gpu-compute`",
     ),
     Reason.NO_FREE_DEVICE: Advice(
-        "The pod wants whole GPUs, shared with nobody (`gpu: N` alone means that), and each one has a pod on it.",
-        "Ask for a share instead (`gpu-memory: 8192`), or wait for the pods that the explanation names.",
+        "whole or exclusive devices are asked, and each has a pod or a foreign process on it",
+        "wait, or ask for a share",
     ),
     Reason.CONTAINERS_DO_NOT_FIT: Advice(
-        "Each container would fit alone; together they exceed what is free.",
-        "Ask for less in one of the containers, or split the pod.",
+        "each container would fit alone, all of them at one time would not",
+        "wait, or ask for less",
     ),
     Reason.TOPOLOGY: Advice(
-        "Enough GPUs are free, but no set of them is linked as closely as `gpu-topology` asks.",
-        "Use `gpu-topology: any`, or wait until neighbours are free together.",
+        "enough devices are free, but not within one NVLink group or NUMA node, as `gpu-topology` demands",
+        "drop `gpu-topology`, or wait",
     ),
     Reason.RESERVED_FOR_NOMINATED: Advice(
-        "There is room, but it was just freed for a pod of higher priority.",
-        "Wait; that pod starts first. A higher priority class would change the order.",
+        "pods were evicted for another pod, which has not been bound yet",
+        "wait",
     ),
     Reason.NO_PLUGIN_REPLICA: Advice(
-        "The node's GPUs belong to NVIDIA's device plugin, and all replicas it offers are taken.",
-        "Wait, or ask for Tangram's resources instead of `nvidia.com/gpu`.",
+        "the pod asks for `nvidia.com/...`, and all replicas of the node are given out",
+        "wait",
     ),
 }
-
-
-def reasons_table() -> str:
-    """Return the table of ``docs/reasons.md``."""
-    rows = ["| code | what kube-scheduler shows | what it means | what you can do |", "|---|---|---|---|"]
-    rows += [
-        f"| `{reason.value}` | {reason.sentence} | {ADVICE[reason].means} | {ADVICE[reason].do} |" for reason in Reason
-    ]
-    return "\n".join(rows) + "\n"

@@ -7,7 +7,7 @@ from scoring.outlook import Outlook
 from scoring.pipeline import PlacedPod, allocation_on, booked_by, evaluate, levels, verdict
 from scoring.placement import Placements
 from scoring.registry import DEFAULT_POLICY, Policy, build_policies
-from scoring.request import Allocation, ContainerAsk, ContainerKind, PodRequest, Share, SharingMode, Topology
+from scoring.request import Allocation, ContainerAsk, ContainerKind, PluginAsk, PodRequest, Share, SharingMode, Topology
 from scoring.status import FITS, Code, Reason, Verdict
 from scoring.workload import Mix, MixHistogram
 
@@ -31,6 +31,7 @@ __all__ = [
     "Outlook",
     "PlacedPod",
     "Placements",
+    "PluginAsk",
     "PodRequest",
     "Policy",
     "Reason",

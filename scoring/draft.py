@@ -34,6 +34,7 @@ class FleetDraft:
         self._uuids: list[tuple[str, ...]] = []
         self._kinds: list[DeviceKind] = []
         self._kind_index: dict[DeviceKind, int] = {}
+        self._resource_index: dict[str, int] = {}
         self._free_rows: list[Row] = []
         self._allocated = _FIRST_ROWS
         self._width = _FIRST_WIDTH
@@ -142,6 +143,13 @@ class FleetDraft:
             self._frozen = None
         return self._kind_index[kind]
 
+    def resource_index(self, resource: str) -> int:
+        """Return the number of a resource of NVIDIA's device plugin, giving it one when it is new."""
+        if resource not in self._resource_index:
+            self._resource_index[resource] = len(self._resource_index)
+            self._frozen = None
+        return self._resource_index[resource]
+
     def touch(self, row: Row) -> None:
         """Note that a row changed."""
         self.generation += 1
@@ -163,6 +171,7 @@ class FleetDraft:
                 rows=self._rows,
                 uuids=tuple(self._uuids),
                 kinds=tuple(self._kinds),
+                resources=tuple(self._resource_index),
                 **views,  # type: ignore[arg-type]
             )
         return self._frozen

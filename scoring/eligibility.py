@@ -27,13 +27,17 @@ class Eligible:
 def eligible(request: PodRequest, fleet: Fleet) -> Eligible:
     """Return which devices the request may use."""
     present = fleet.kind >= 0
-    matching = present & _kind_matches(request, fleet)
-    if request.conditions.names_devices:
-        matching &= _uuid_matches(request, fleet)
+    matching = present & meets_conditions(request, fleet)
     sharing = matching & mode_matches(request)[fleet.mode]
     fresh = fleet.node_state == NodeState.FRESH
     usable = sharing & (fleet.device_state >= DeviceState.SUSPECT) & fresh
     return Eligible(present, matching, sharing, usable)
+
+
+def meets_conditions(request: PodRequest, fleet: Fleet) -> BoolArray:
+    """Return the devices that meet the request's conditions, whoever hands them out."""
+    matching = _kind_matches(request, fleet)
+    return matching & _uuid_matches(request, fleet) if request.conditions.names_devices else matching
 
 
 def mode_matches(request: PodRequest) -> BoolArray:

@@ -13,6 +13,8 @@ by placing them (``placement``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scoring.eligibility import mode_matches
@@ -34,6 +36,10 @@ Verdicts = tuple[ByteArray, ByteArray]
 """The code and the reason number of every node; FIT goes with NO_REASON."""
 
 
+Steps = tuple[tuple[BoolArray, Code, Reason], ...]
+"""Checks in order: where nodes pass, and the verdict of those that do not."""
+
+
 def reason_number(reason: Reason) -> int:
     """Return the number that stands for a reason in a column."""
     return _REASON_NUMBER[reason]
@@ -44,14 +50,19 @@ def one_by_one(ground: Ground) -> Verdicts:
 
     Topology is not looked at.
     """
-    code, reason = shortfall(ground, 0)
-    for at in range(1, len(ground.asks)):
-        ask_code, ask_reason = shortfall(ground, at)
-        worse = ask_code < code
-        code, reason = np.where(worse, ask_code, code), np.where(worse, ask_reason, reason)
+    code, reason = worst_of([shortfall(ground, at) for at in range(len(ground.asks))])
     if len(ground.asks) > 1:
         too_few = _too_few_whole(ground) & (code > Code.UNRESOLVABLE)
         _refuse(too_few, Code.UNRESOLVABLE, Reason.TOO_FEW_DEVICES, (code, reason))
+    return code, reason
+
+
+def worst_of(verdicts: Sequence[Verdicts]) -> Verdicts:
+    """Return each node's worst verdict of at least one; among equals the first."""
+    code, reason = verdicts[0]
+    for other_code, other_reason in verdicts[1:]:
+        worse = other_code < code
+        code, reason = np.where(worse, other_code, code), np.where(worse, other_reason, reason)
     return code, reason
 
 
@@ -63,7 +74,7 @@ def shortfall(ground: Ground, at: int) -> Verdicts:
     has_memory = usable & (need.mib <= ground.free_mib)
     has_both = has_memory & (need.milli <= ground.free_milli)
     memory_reason, compute_reason = _shortages(ground, at)
-    steps: tuple[tuple[BoolArray, Code, Reason], ...] = (
+    steps: Steps = (
         (_enough(masks.present, 1), Code.UNRESOLVABLE, Reason.NO_DEVICES),
         (_enough(masks.present, count), Code.UNRESOLVABLE, Reason.TOO_FEW_DEVICES),
         (_enough(masks.matching, count), Code.UNRESOLVABLE, Reason.NO_MATCHING_DEVICE),
@@ -73,11 +84,16 @@ def shortfall(ground: Ground, at: int) -> Verdicts:
         (_enough(has_memory, count), Code.UNSCHEDULABLE, memory_reason),
         (_enough(has_both, count), Code.UNSCHEDULABLE, compute_reason),
     )
-    code = np.full(len(ground.fleet), Code.FIT, np.uint8)
-    reason = np.full(len(ground.fleet), NO_REASON, np.uint8)
+    return judged(ground.fleet, steps)
+
+
+def judged(fleet: Fleet, steps: Steps) -> Verdicts:
+    """Return the verdict of every node: the first step that it fails speaks, unless its state forbids to say so."""
+    code = np.full(len(fleet), Code.FIT, np.uint8)
+    reason = np.full(len(fleet), NO_REASON, np.uint8)
     for passed, failed_code, failed_reason in reversed(steps):
         _refuse(~passed, failed_code, failed_reason, (code, reason))
-    _judge_nodes(ground.fleet, (code, reason))
+    _judge_nodes(fleet, (code, reason))
     return code, reason
 
 

@@ -30,6 +30,7 @@ ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 
 NO_KIND = -1
+NO_RESOURCE = -1
 
 
 class NodeState(IntEnum):
@@ -102,6 +103,9 @@ class Fleet:
     settling_milli      int32    compute of pods placed too recently for ``load`` to show them
     numa                int16    NUMA node, -1 unknown
     link                int16    NVLink group within the node, -1 none
+    resource            int16    index into ``resources`` for a device that NVIDIA's device plugin hands out, else -1
+    replicas            int32    replicas of it that the plugin offers
+    replicas_taken      int32    replicas given out; only the sum over a node's devices of one resource is known
     ==================  =======  ======================================================================================
     """
 
@@ -110,6 +114,7 @@ class Fleet:
     rows: Mapping[str, Row]
     uuids: tuple[tuple[str, ...], ...]
     kinds: tuple[DeviceKind, ...]
+    resources: tuple[str, ...]
     node_state: ByteArray
     order: npt.NDArray[np.uint32]
     row_generation: LongArray
@@ -131,6 +136,9 @@ class Fleet:
     settling_milli: IntArray
     numa: npt.NDArray[np.int16]
     link: npt.NDArray[np.int16]
+    resource: npt.NDArray[np.int16]
+    replicas: IntArray
+    replicas_taken: IntArray
 
     @property
     def width(self) -> int:
@@ -186,6 +194,7 @@ class Fleet:
             booked_milli=nothing,
             sharers=nothing,
             foreign_mib=nothing,
+            replicas_taken=nothing,
             device_state=healthy,
             node_state=fresh,
         )
@@ -223,6 +232,9 @@ DEVICE_COLUMNS: Mapping[str, tuple[type[np.generic], float]] = {
     "settling_milli": (np.int32, 0),
     "numa": (np.int16, -1),
     "link": (np.int16, -1),
+    "resource": (np.int16, NO_RESOURCE),
+    "replicas": (np.int32, 0),
+    "replicas_taken": (np.int32, 0),
 }
 """Device columns: name -> dtype and the value of a slot without a device."""
 

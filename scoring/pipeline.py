@@ -19,6 +19,7 @@ from scoring.needs import need_of, takes_whole_device
 from scoring.outlook import Outlook
 from scoring.phases import phases
 from scoring.placement import Placements, place
+from scoring.plugin import place_on_plugin
 from scoring.registry import Policy
 from scoring.request import Allocation, ContainerAsk, ContainerKind, PodRequest, Share, SharingMode
 from scoring.status import FITS, Code, Verdict
@@ -41,8 +42,11 @@ class PlacedPod:
 def evaluate(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> Placements:
     """Return verdict and score of every node of the fleet, in row order.
 
-    A pod that asks for no device of ours fits everywhere as far as GPUs go, and is scored by the CPU that it takes.
+    A pod that asks for no device fits everywhere as far as GPUs go, and is scored by the CPU that it takes. One that
+    asks NVIDIA's device plugin is judged by what that offers.
     """
+    if request.plugin:
+        return place_on_plugin(request, fleet, policy, outlook)
     if not request.containers:
         return place_host_only(request, fleet, outlook)
     return place(request, fleet, policy, outlook)

@@ -88,7 +88,7 @@ def add_node(draft: FleetDraft, name: str, host: Host | Sequence[Gpu]) -> Row:
 
 
 def _value(device: Gpu, column: str) -> float:
-    absent = {"load": math.nan, "numa": -1.0, "link": -1.0}
+    absent = {"load": math.nan, "numa": -1.0, "link": -1.0, "resource": -1.0}
     return dict(device.columns).get(column, absent.get(column, 0))
 
 

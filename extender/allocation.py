@@ -23,12 +23,13 @@ from scoring.errors import InvalidRequest
 from scoring.request import WHOLE_MILLI, Allocation, Share, SharingMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from extender.objects import Container, Pod
 
 ALLOCATION_KEY = "allocation"
 DEVICES_KEY = "devices-"
+BOUND_LABEL = "bound"
 MPS_KEY = "mps-"
 MPS_THREADS_KEY = f"{MPS_KEY}threads-"
 MPS_MEMORY_KEY = f"{MPS_KEY}memory-"
@@ -145,6 +146,16 @@ def binding_annotations(
         written |= {_cdi_key(name): _cdi_names(uuids) for name, uuids in devices.items() if uuids}
     written[prefix + ALLOCATION_KEY] = encode_allocation(allocation)
     return written
+
+
+def bound_labels(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a Binding with these annotations: one that carries an allocation is marked as ours.
+
+    The policy that keeps others from binding pods of ours is asked for every such pod that is not bound yet; the label
+    takes our own Bindings and, where the API server copies a Binding's labels, bound pods out of that count.
+    """
+    ours = (key for key in annotations if key.endswith(f"/{ALLOCATION_KEY}"))
+    return {key.removesuffix(ALLOCATION_KEY) + BOUND_LABEL: "true" for key in ours}
 
 
 def _mps_limits(pod: Pod, allocation: Allocation, prefix: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from extender.allocation import bound_labels
 from extender.errors import UnreadableAnswer
 from extender.kubeapi import EventNote, Lease, TokenIdentity
 from extender.objects import Metadata, Pod
@@ -62,7 +63,13 @@ def encode_binding(namespace: str, name: str, uid: str, node: str, annotations: 
         {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": annotations},
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": uid,
+                "annotations": annotations,
+                "labels": bound_labels(annotations),
+            },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.allocation import device_key
+from extender.allocation import bound_labels, device_key
 from tests.controlplane.access import User
 from tests.controlplane.api import Api, ApiError, Json, PatchKind, wait_for
 from tests.controlplane.build import Binaries
@@ -146,7 +146,8 @@ def binder(plane: ControlPlane) -> Iterator[Api]:
 
 
 def bind(api: Api, name: str, annotations: Json | None = None) -> None:
-    body = {"metadata": {"name": name, "annotations": annotations or {}}, "target": {"kind": "Node", "name": NODE}}
+    metadata = {"name": name, "annotations": annotations or {}, "labels": bound_labels(annotations or {})}
+    body = {"metadata": metadata, "target": {"kind": "Node", "name": NODE}}
     api.create(f"{pods()}/{name}/binding", body)
 
 
@@ -262,6 +263,15 @@ def test_devices_named_by_a_mount_are_refused(author: Api) -> None:
     forbidden("volumeMounts", "POST", pods(), pod("attack", container(volumeMounts=[mount]), volumes=[volume]), author)
 
 
+def test_label_of_a_bound_pod_is_refused_at_creation_and_later(author: Api) -> None:
+    built = as_the_webhook_leaves_it("attack")
+    built["metadata"]["labels"][f"{PREFIX}bound"] = "true"
+    forbidden("label", "POST", pods(), built, author)
+    author.create(pods(), as_the_webhook_leaves_it("victim"))
+    patch = {"metadata": {"labels": {f"{PREFIX}bound": "true"}}}
+    forbidden("stay as they are", "PATCH", f"{pods()}/victim", patch, author, PatchKind.MERGE)
+
+
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_label_on_a_pod_that_asks_for_nothing_is_refused(author: Api, value: str) -> None:
     forbidden("label", "POST", pods(), pod("attack", container(), labels={f"{PREFIX}managed": value}), author)
@@ -319,13 +329,13 @@ def test_s2_other_annotations_and_labels_may_change(author: Api, binder: Api) ->
 def test_label_of_a_pod_of_ours_cannot_be_taken_off(author: Api, binder: Api, value: str | None) -> None:
     bound(author, binder, "victim")
     patch = {"metadata": {"labels": {f"{PREFIX}managed": value}}}
-    forbidden("stays as it was", "PATCH", f"{pods()}/victim", patch, author, PatchKind.MERGE)
+    forbidden("stay as they are", "PATCH", f"{pods()}/victim", patch, author, PatchKind.MERGE)
 
 
 def test_label_cannot_be_put_on_later(author: Api) -> None:
     author.create(pods(), pod("other", container()))
     patch = {"metadata": {"labels": {f"{PREFIX}managed": "true"}}}
-    forbidden("stays as it was", "PATCH", f"{pods()}/other", patch, author, PatchKind.MERGE)
+    forbidden("stay as they are", "PATCH", f"{pods()}/other", patch, author, PatchKind.MERGE)
 
 
 def test_kubelet_writes_the_status_of_a_bound_pod(plane: ControlPlane, author: Api, binder: Api) -> None:
@@ -385,6 +395,20 @@ def test_only_the_extender_binds_a_pod_of_ours(plane: ControlPlane, author: Api,
     assert "nodeName" not in author.get(f"{pods()}/victim")["spec"]
 
 
+@pytest.mark.parametrize("label", ["managed", "bound"])
+def test_labels_of_ours_come_into_a_pod_by_no_other_binding(plane: ControlPlane, author: Api, label: str) -> None:
+    author.create(pods(), as_the_webhook_leaves_it("victim"))
+    metadata = {"name": "victim", "labels": {f"{PREFIX}{label}": "false"}}
+    body = {"metadata": metadata, "target": {"kind": "Node", "name": NODE}}
+    with Api(plane.endpoint(OTHER_SCHEDULER)) as api:
+        forbidden("Binding: only", "POST", f"{pods()}/victim/binding", body, api)
+
+
+def test_binding_of_ours_marks_the_pod_as_bound(author: Api, binder: Api) -> None:
+    bound(author, binder, "mine")
+    assert author.get(f"{pods()}/mine")["metadata"]["labels"] == {f"{PREFIX}managed": "true", f"{PREFIX}bound": "true"}
+
+
 def test_other_schedulers_bind_other_pods_beside_pods_of_ours(plane: ControlPlane, author: Api) -> None:
     author.create(pods(), as_the_webhook_leaves_it("ours"))
     author.create(pods(), pod("theirs", container()))
@@ -403,10 +427,12 @@ def test_label_on_a_namespace_exempts_nobody(plane: ControlPlane, author: Api) -
     forbidden("literal void", "POST", pods(), pod("tool", container("main", ALL)), author)
 
 
-def test_largest_pod_is_judged_within_the_cost_limit(author: Api) -> None:
-    """2,500 variables in each of twenty containers, and some 12,000 annotations: about what one object may hold."""
-    env = [{"name": f"A{number}", "value": "x"} for number in range(1500)]
-    marks = {f"a.b/{number:x}": "" for number in range(12_000)}
-    built = pod("large", *(container(f"c{number}", VOID, *env) for number in range(20)), annotations=marks)
+@pytest.mark.parametrize(("containers", "variables", "marks"), [(20, 1500, 0), (1, 0, 12_000)])
+def test_large_pod_is_judged_within_the_cost_limit(author: Api, containers: int, variables: int, marks: int) -> None:
+    """About what one object may hold: 1.5 MB, and 256 KiB of annotations."""
+    env = [{"name": f"A{number}", "value": "x"} for number in range(variables)]
+    annotations = {f"a.b/{number:x}": "" for number in range(marks)}
+    built = pod(
+        "large", *(container(f"c{number}", VOID, *env) for number in range(containers)), annotations=annotations
+    )
     author.create(pods(), built)
-    author.patch(f"{pods()}/large", {"metadata": {"labels": {"app": "y"}}})

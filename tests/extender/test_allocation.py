@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from extender.allocation import (
     Injector,
     binding_annotations,
+    bound_labels,
     decode_allocation,
     device_key,
     encode_allocation,
@@ -220,3 +221,12 @@ def test_pods_that_read_no_mps_limits_are_given_none():
 def test_mps_keys_are_valid_annotation_names(name: str):
     assert all(len(key) <= 63 for key in mps_keys(name))
     assert len({*mps_keys(name), device_key(name)}) == 3
+
+
+def test_binding_that_carries_an_allocation_is_labelled_under_the_same_prefix():
+    assert bound_labels({f"{PREFIX}allocation": "{}", f"{PREFIX}devices-main": "GPU-1"}) == {f"{PREFIX}bound": "true"}
+    assert bound_labels({"gpu.example/allocation": "{}"}) == {"gpu.example/bound": "true"}
+
+
+def test_binding_of_a_pod_without_devices_of_ours_is_not_labelled():
+    assert bound_labels({"example.com/note": "x"}) == {}

@@ -15,6 +15,7 @@ import structlog
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
+from extender.admission import door
 from extender.advertiser import Advertiser
 from extender.allocation import Injector
 from extender.binder import Binder
@@ -32,6 +33,7 @@ from extender.reflection import NODES as NODE_KIND
 from extender.reflection import PODS as POD_KIND
 from extender.reflection import ListWatch
 from extender.reflector import ReflectorThread
+from extender.routes.admission import admission_routes, counting
 from extender.routes.api import api_router
 from extender.routes.ops import ops_router
 from extender.routes.pages import page_routes
@@ -120,6 +122,10 @@ class Extender:
             "/v1/preempt": RawRoute(scheduler.preempt, limit),
             "/v1/bind": RawRoute(scheduler.bind, limit),
             "/v1/reports": RawRoute(reports.report, settings.max_report_body_bytes),
+            **admission_routes(
+                door(settings, self.services.evaluations.policies, self.services.store.snapshot),
+                counting(self.services.metrics.registry),
+            ),
         }
 
     def _listed(self, kind: str) -> None:

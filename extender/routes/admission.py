@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter
 
 from extender.admission import Door
 from extender.admission_review import (
@@ -66,6 +67,17 @@ class AdmissionRoutes:
         if opinion.problems:
             _LOG.info("admission_refused", webhook=webhook, uid=request.uid, problems=len(opinion.problems))
         return Answer(encode_answer(request.uid, opinion))
+
+
+def counting(registry: CollectorRegistry) -> Count:
+    """Return what counts answers in a registry, as ``tangram_extender_admissions_total``."""
+    words = "Pods judged at admission, by webhook and outcome"
+    counter = Counter("tangram_extender_admissions", words, ("webhook", "outcome"), registry=registry)
+
+    def count(webhook: str, outcome: str) -> None:
+        counter.labels(webhook, outcome).inc()
+
+    return count
 
 
 def admission_routes(door: Door, count: Count = count_nothing) -> Mapping[str, RawRoute]:

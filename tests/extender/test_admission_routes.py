@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from extender.admission_review import MAX_WARNINGS, Opinion, encode_answer
 from extender.admission_settings import AdmissionSettings
+from extender.app import Surroundings, create_app
 from extender.routes.admission import MUTATE_PATH, VALIDATE_PATH, admission_routes
 from extender.routes.raw import FrontDoor
 from extender.settings import Settings
+from tests.support.kube import FakeKube
 from tests.support.reviews import a_door, patched, raw_container, raw_pod, review
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -166,3 +168,14 @@ def test_settings_of_the_door_come_from_the_environment(monkeypatch: pytest.Monk
 def test_settings_that_say_nothing_are_refused(rules: dict[str, Any]):
     with pytest.raises(ValueError):
         AdmissionSettings(**rules)
+
+
+async def test_extender_serves_its_webhooks_and_counts_them():
+    app = create_app(Settings(), Surroundings(kube=FakeKube()))
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://extender") as client:
+        question = as_bytes(review(raw_pod(raw_container(gpu="1"))))
+        for path in (MUTATE_PATH, VALIDATE_PATH):
+            assert (await client.post(path, content=question)).json()["response"]["allowed"]
+    labels = {"webhook": "mutate", "outcome": "allowed"}
+    assert app.services.metrics.registry.get_sample_value("tangram_extender_admissions_total", labels) == 1

@@ -46,3 +46,7 @@ lock: .venv/ready ## resolve the dependencies anew
 
 clean: ## remove what the targets made
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage benchmarks/results
+
+.PHONY: chart
+chart: .venv/ready ## lint the chart, render every mode, validate each object (needs Go); ARGS=--write renders install.yaml
+	@$(BIN)/python -m tests.manifests.check_chart $(ARGS)

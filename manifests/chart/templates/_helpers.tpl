@@ -78,9 +78,9 @@ webhooks agents
   "runtime_class" .Values.runtimeClass.name
   "other_runtime_classes" .Values.runtimeClass.others
   "injector" .Values.injector
-  "plugin_pods" .Values.pluginPods
-  "routed_namespaces" .Values.routing.namespaces
-  "routed_taints" .Values.routing.taints
+  "plugin_pods" .Values.admission.pluginPods
+  "routed_namespaces" .Values.admission.routedNamespaces
+  "routed_taints" .Values.admission.routedTaints
 }}
 {{- $settings := dict
   "prefix" .Values.prefix

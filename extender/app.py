@@ -22,16 +22,17 @@ from extender.binder import Binder
 from extender.clock import Clock, SystemClock
 from extender.decisions import Decisions
 from extender.evaluations import Evaluations
+from extender.exposing import expose_state
 from extender.holdings import ObservedPod
 from extender.kube import Kube
-from extender.metrics import Metrics, StateCollector
+from extender.metrics import Metrics
 from extender.objects import Node, Pod
 from extender.observing import NodeHandler, PodHandler
 from extender.pages.live import LiveView
 from extender.readiness import NODES, PODS, Readiness
 from extender.reflection import NODES as NODE_KIND
 from extender.reflection import PODS as POD_KIND
-from extender.reflection import ListWatch
+from extender.reflection import ListWatch, ReflectorStats
 from extender.reflector import ReflectorThread
 from extender.routes.admission import admission_routes, counting
 from extender.routes.api import api_router
@@ -42,9 +43,9 @@ from extender.routes.reports import Guard, ReportRoutes, anyone
 from extender.routes.scheduler import SchedulerRoutes
 from extender.services import Services
 from extender.settings import Settings
-from extender.statistics import state_gauges
 from extender.store import ClusterStore
 from extender.waker import Waker
+from scoring.outlook import Outlook
 
 _LOG = structlog.get_logger(__name__)
 _EXPIRE_INTERVAL_S = 1.0
@@ -84,6 +85,8 @@ class Extender:
         web.include_router(ops_router(self.services))
         self._view = LiveView(self.services.store, self.services.decisions, around.clock)
         web.include_router(page_routes(self._view))
+        self._reflectors: tuple[ReflectorThread[Node] | ReflectorThread[Pod], ...] = ()
+        expose_state(self.services, self._view.waiting, self._reflector_stats)
         self.web = web
         self._door = FrontDoor(self._raw_routes(settings), web)
 
@@ -128,6 +131,9 @@ class Extender:
             ),
         }
 
+    def _reflector_stats(self) -> dict[str, ReflectorStats]:
+        return dict(zip((NODES, PODS), (each.stats for each in self._reflectors), strict=False))
+
     def _listed(self, kind: str) -> None:
         if kind == NODES:
             self.services.store.nodes_listed()
@@ -137,7 +143,7 @@ class Extender:
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        reflectors = self._start_reflectors()
+        self._reflectors = reflectors = self._start_reflectors()
         tasks = [asyncio.create_task(job(), name=name) for name, job in self._jobs().items()]
         try:
             yield
@@ -195,7 +201,11 @@ class Extender:
             self.services.metrics.settled.labels("settled").inc(settled)
 
     async def _refresh_outlook(self) -> None:
-        self.services.evaluations.refresh_outlook(self.services.store.snapshot())
+        """Plan anew where enough was learned; in a thread, because solving for prices takes a good part of a second."""
+        evaluations, fleet = self.services.evaluations, self.services.store.snapshot()
+        mix = evaluations.due(fleet)
+        if mix is not None:
+            evaluations.adopt(await asyncio.to_thread(Outlook.of, mix, fleet.kinds), self.services.store.snapshot())
 
 
 def create_app(settings: Settings, around: Surroundings) -> Extender:
@@ -210,7 +220,6 @@ def build_services(settings: Settings, around: Surroundings) -> Services:
     evaluations = Evaluations(settings)
     waker = Waker(around.kube, settings, clock, metrics, around.may_act)
     store.on_growth = waker.note_growth
-    metrics.registry.register(StateCollector(lambda: state_gauges(store)))
     return Services(
         settings=settings,
         clock=clock,

@@ -1,7 +1,8 @@
-"""How every node fares for a request, remembered while the fleet stays as it is.
+"""How every node fares for a request: what lasts is remembered, what passes is added.
 
-The one place where filter, prioritize and explain get their answer from, so that they cannot disagree. What is
-remembered is bounded; an entry is of use while policy, outlook and the fleet's generation are those it was made with.
+The one place where filter, prioritize and explain get their answer from, so that they cannot disagree. For a request of
+one container the lasting part (``scoring.standing``) is kept and only rows that changed are worked out anew; others are
+remembered while the fleet stays as it is. What is remembered is bounded, and forgotten with the outlook it was made by.
 """
 
 from __future__ import annotations
@@ -12,22 +13,27 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from extender.nominees import Shares
 from extender.settings import Settings
 from scoring.errors import InvalidRequest
-from scoring.feasibility import NO_REASON, reason_number
+from scoring.feasibility import reason_number
 from scoring.fleet import ByteArray, Fleet, FloatArray
 from scoring.outlook import Outlook
 from scoring.pipeline import evaluate
 from scoring.registry import Policy, build_policies
 from scoring.request import PodRequest
+from scoring.standing import Standing, can_stand, scores, stand, stand_again
 from scoring.status import Code, Reason
-from scoring.workload import MixHistogram
+from scoring.workload import Mix, MixHistogram
 
 _POLICY_FIELD = "gpu-policy"
 _NOTES_BETWEEN_OUTLOOKS = 64
+_NOTES_BETWEEN_PROSPECTS = 25
+_NOTED_KEPT = 10_000
+_JUDGED_KEPT = 16
+"""Judgements of several containers hold on to their fleet, so few are kept."""
+
 _WORTH_REFRESHING = 0.3
 """Part of the rows beyond which judging all of them anew costs no more than picking out the changed ones."""
 
@@ -43,14 +49,7 @@ class Judgement:
     score: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A judgement without its fleet, which would keep whole columns alive."""
-
-    generation: int
-    code: ByteArray
-    reason: ByteArray
-    score: FloatArray
+_Key = tuple[PodRequest, str]
 
 
 class Evaluations:
@@ -60,9 +59,12 @@ class Evaluations:
         self._policies = build_policies(settings.policies)
         self._default = settings.policy
         self._kept = settings.evaluations_kept
-        self._remembered: OrderedDict[tuple[PodRequest, str], _Remembered] = OrderedDict()
+        self._standings: OrderedDict[_Key, Standing] = OrderedDict()
+        self._judged: OrderedDict[_Key, Judgement] = OrderedDict()
+        self._noted: OrderedDict[str, None] = OrderedDict()
         self._histogram = MixHistogram()
         self._notes = 0
+        self._until_prospect = 0
         self._outlook_kinds = 0
         self.outlook = Outlook.empty()
 
@@ -81,49 +83,61 @@ class Evaluations:
     def judge(self, request: PodRequest, fleet: Fleet, kept: Shares | None = None) -> Judgement:
         """Return how every node fares. ``kept`` is what nominated pods keep from this one."""
         policy = self.policy_for(request)
-        if not request.containers:
-            return _everything_fits(fleet, policy)
-        judgement = self._judge(request, fleet, policy)
+        key = request, policy.name
+        if can_stand(request):
+            judgement = self._from_standing(key, fleet, policy)
+        else:
+            judgement = self._while_unchanged(key, fleet, policy)
         return self._without(judgement, request, kept) if kept else judgement
 
-    def note(self, request: PodRequest) -> None:
-        """Learn from a pod that was asked for what to expect."""
-        self._histogram.note(request)
-        self._notes += 1
+    def note(self, uid: str, request: PodRequest, fleet: Fleet) -> None:
+        """Learn from a pod what to expect, once however often it is tried; now and then look at what is scarce."""
+        if uid not in self._noted:
+            self._noted[uid] = None
+            if len(self._noted) > _NOTED_KEPT:
+                self._noted.popitem(last=False)
+            self._histogram.note(request)
+            self._notes += 1
+        self._until_prospect -= 1
+        if self._until_prospect < 0:
+            self._until_prospect = _NOTES_BETWEEN_PROSPECTS
+            self.outlook = self.outlook.before(fleet)
+            self._judged.clear()
 
-    def refresh_outlook(self, fleet: Fleet) -> bool:
-        """Work the outlook out anew where enough was learned or new kinds of device came; return whether it changed."""
+    def due(self, fleet: Fleet) -> Mix | None:
+        """Return the mix to work an outlook out from, where enough was learned or new kinds of device came."""
         grown = len(fleet.kinds) != self._outlook_kinds
         if self._notes < _NOTES_BETWEEN_OUTLOOKS and not (grown and self._notes):
-            return False
+            return None
+        return self._histogram.mix()
+
+    def adopt(self, outlook: Outlook, fleet: Fleet) -> None:
+        """Plan by an outlook from now on; what was remembered by another is forgotten."""
         self._notes, self._outlook_kinds = 0, len(fleet.kinds)
-        self.outlook = Outlook.of(self._histogram.mix(), fleet.kinds)
-        self._remembered.clear()
-        return True
+        self.outlook = outlook.before(fleet)
+        self._standings.clear()
+        self._judged.clear()
 
-    def _judge(self, request: PodRequest, fleet: Fleet, policy: Policy) -> Judgement:
-        key = (request, policy.name)
-        known = self._remembered.get(key)
-        if known is None or known.generation != fleet.generation:
-            known = self._refreshed(known, request, fleet, policy)
-            self._remembered[key] = known
-        self._remembered.move_to_end(key)
-        if len(self._remembered) > self._kept:
-            self._remembered.popitem(last=False)
-        return Judgement(fleet, policy, known.code, known.reason, known.score)
+    def _from_standing(self, key: _Key, fleet: Fleet, policy: Policy) -> Judgement:
+        request, known = key[0], self._standings.get(key)
+        if known is None:
+            known = stand(request, fleet, policy, self.outlook)
+        elif known.generation != fleet.generation:
+            rows = fleet.changed_since(known.generation)
+            if len(rows) > len(fleet) * _WORTH_REFRESHING:
+                known = stand(request, fleet, policy, self.outlook)
+            else:
+                known = stand_again(known, request, fleet, policy, self.outlook, rows)
+        _keep(self._standings, key, known, self._kept)
+        return Judgement(fleet, policy, known.code, known.reason, scores(known, request, fleet, policy, self.outlook))
 
-    def _refreshed(self, known: _Remembered | None, request: PodRequest, fleet: Fleet, policy: Policy) -> _Remembered:
-        """Return what was remembered with the rows that changed since judged anew; most do not change in between."""
-        stale = fleet.scored_since(known.generation) if known is not None else np.zeros(0, np.intp)
-        if known is None or len(stale) > len(fleet) * _WORTH_REFRESHING:
-            found = evaluate(request, fleet, policy, self.outlook)
-            return _Remembered(fleet.generation, found.code, found.reason, found.score)
-        code, reason = _grown(known.code, len(fleet)), _grown(known.reason, len(fleet))
-        score = _grown(known.score, len(fleet))
-        if len(stale):
-            found = evaluate(request, fleet.take(stale), policy, self.outlook)
-            code[stale], reason[stale], score[stale] = found.code, found.reason, found.score
-        return _Remembered(fleet.generation, code, reason, score)
+    def _while_unchanged(self, key: _Key, fleet: Fleet, policy: Policy) -> Judgement:
+        known = self._judged.get(key)
+        if known is None or known.fleet.generation != fleet.generation:
+            found = evaluate(key[0], fleet, policy, self.outlook)
+            known = Judgement(fleet, policy, found.code, found.reason, found.score)
+        _keep(self._judged, key, known, _JUDGED_KEPT)
+        return known
 
     def _without(self, judgement: Judgement, request: PodRequest, kept: Shares) -> Judgement:
         """Return the judgement with what is kept for others taken off; only nodes that lose something are looked at."""
@@ -137,21 +151,12 @@ class Evaluations:
         return Judgement(judgement.fleet, judgement.policy, code, reason, score)
 
 
-_T = TypeVar("_T", bound=np.generic)
+_Value = TypeVar("_Value")
 
 
-def _grown(column: npt.NDArray[_T], rows: int) -> npt.NDArray[_T]:
-    """Return a copy with room for rows that are new; those have changed, so they are written anyway."""
-    return np.concatenate((column, np.zeros(rows - len(column), column.dtype)))
-
-
-def _everything_fits(fleet: Fleet, policy: Policy) -> Judgement:
-    """Return the judgement of a pod that asks for no device of ours: it is the scheduler's own business."""
-    count = len(fleet)
-    return Judgement(
-        fleet,
-        policy,
-        np.full(count, Code.FIT, np.uint8),
-        np.full(count, NO_REASON, np.uint8),
-        np.zeros(count, np.float32),
-    )
+def _keep(memory: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    """Remember a value as the newest; the one that was not asked for longest makes room."""
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > most:
+        memory.popitem(last=False)

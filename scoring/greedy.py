@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scoring.candidates import Candidates, Values, over_devices
-from scoring.fleet import BoolArray, FloatArray, IntArray
+from scoring.candidates import Values, over_devices
+from scoring.fleet import BoolArray, Fleet, FloatArray, IntArray
 from scoring.ground import Ground
 from scoring.groups import each_group
 from scoring.needs import Need
@@ -76,14 +76,6 @@ def place_greedily(ground: Ground) -> Found:
     return Found(slots, _mean(ground, counted, scores), placed)
 
 
-def device_values(ground: Ground, view: Candidates) -> FloatArray:
-    """Return the policy's weighted mean of its scorers for every device, 0..1, shape ``(width, nodes)``."""
-    value = np.zeros(view.fits.shape, np.float32)
-    for _, scorer, weight in ground.policy.scorers():
-        value += np.float32(weight) * scorer(view)
-    return value
-
-
 def _room(ground: Ground, phase: Phase, chosen: dict[int, Slots], booked: tuple[IntArray, IntArray]) -> _Room:
     room = _Room(ground.free_mib.copy(), ground.free_milli.copy(), *booked)
     for at in phase.beside:
@@ -109,9 +101,19 @@ def _choose(ground: Ground, at: int, room: _Room) -> tuple[Slots, FloatArray, Bo
     """Pick the ask's devices on every node: slots (count, nodes), their mean score, and where there were enough."""
     count = ground.asks[at].count
     fits = ground.fits(at, room.free_mib, room.free_milli)
-    value = device_values(ground, ground.candidates(at, fits, room.free_mib, room.free_milli))
+    value = ground.policy.value(ground.candidates(at, fits, room.free_mib, room.free_milli))
     rank = value + _REUSE_BONUS * _reused(ground, at, room) if room.booked_mib.any() else value
-    fits = _close_together(ground, count, fits, rank)
+    return pick(ground.fleet, ground.request.topology, count, fits, value, rank)
+
+
+def pick(
+    fleet: Fleet, topology: Topology, count: int, fits: BoolArray, value: Values, rank: Values
+) -> tuple[Slots, FloatArray, BoolArray]:
+    """Pick the ``count`` devices of the highest rank that fit, close together, on every node.
+
+    Returns slots (count, nodes), the mean of their values, 0 where there were too few, and where there were enough.
+    """
+    fits = _close_together(fleet, topology, count, fits, rank)
     slots = _top(np.where(fits, rank, -np.inf), count)
     enough = fits.sum(axis=0, dtype=np.int16) >= count
     score = over_devices(np.take_along_axis(value, slots, axis=0)) / np.float32(count)
@@ -131,9 +133,8 @@ def _part(spare: IntArray, need: IntArray) -> Values:
     return np.where(need > 0, part, np.float32(1))
 
 
-def _close_together(ground: Ground, count: int, fits: BoolArray, rank: FloatArray) -> BoolArray:
+def _close_together(fleet: Fleet, topology: Topology, count: int, fits: BoolArray, rank: FloatArray) -> BoolArray:
     """Narrow the devices of each node to its best group; without a demand only where some group can take the ask."""
-    fleet, topology = ground.fleet, ground.request.topology
     if count == 1:
         return fits
     if topology is Topology.NVLINK:

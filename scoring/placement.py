@@ -16,7 +16,7 @@ from scoring.candidates import over_devices
 from scoring.exact import STEPS, Node, search
 from scoring.feasibility import one_by_one, reason_number
 from scoring.fleet import BoolArray, ByteArray, DeviceState, Fleet, FloatArray
-from scoring.greedy import NO_SLOT, Found, Slots, device_values, place_greedily
+from scoring.greedy import NO_SLOT, Found, Slots, place_greedily
 from scoring.ground import Ground, survey
 from scoring.outlook import Outlook
 from scoring.registry import Policy
@@ -112,7 +112,7 @@ def _rescored(ground: Ground, score: FloatArray, slots: tuple[Slots, ...], settl
     total = np.zeros(len(ground.fleet), np.float32)
     for at, chosen in enumerate(slots):
         fits = ground.fits(at, ground.free_mib, ground.free_milli)
-        value = device_values(ground, ground.candidates(at, fits, ground.free_mib, ground.free_milli))
+        value = ground.policy.value(ground.candidates(at, fits, ground.free_mib, ground.free_milli))
         total += over_devices(np.take_along_axis(value, np.maximum(chosen, 0).astype(np.intp), axis=0))
     mixed = score.copy()
     mixed[settled] = total[settled] / np.float32(sum(ask.count for ask in ground.asks))

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from scoring.candidates import Candidates, Values
 from scoring.errors import InvalidPolicy
 from scoring.policies.foresight import foresight
@@ -17,6 +19,7 @@ from scoring.policies.fragmentation import fragmentation
 from scoring.policies.load import load
 from scoring.policies.packing import packing
 from scoring.policies.preference import preference
+from scoring.policies.scarcity import scarcity
 from scoring.policies.spread import spread
 from scoring.policies.sufficiency import sufficiency
 from scoring.policies.topology import topology
@@ -29,18 +32,30 @@ SCORERS: Mapping[str, Scorer] = {
     "load": load,
     "packing": packing,
     "preference": preference,
+    "scarcity": scarcity,
     "spread": spread,
     "sufficiency": sufficiency,
     "topology": topology,
 }
 
 PROFILES: Mapping[str, Mapping[str, float]] = {
-    "binpack": {"packing": 3, "fragmentation": 2, "sufficiency": 3, "load": 1, "topology": 1, "preference": 4},
+    "binpack": {
+        "foresight": 100,
+        "scarcity": 100,
+        "preference": 25,
+        "topology": 2,
+        "packing": 0.02,
+        "sufficiency": 0.02,
+        "load": 0.02,
+    },
     "spread": {"spread": 3, "load": 3, "sufficiency": 1, "topology": 1, "preference": 4},
     "latency": {"load": 4, "spread": 2, "topology": 2, "preference": 4},
 }
 
 DEFAULT_POLICY = "binpack"
+
+PASSING = frozenset({"load", "scarcity"})
+"""Scorers that look at what changes without the node changing: measured load, and the fleet as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,25 @@ class Policy:
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
         """Return name, function and weight of each scorer."""
         return tuple((name, SCORERS[name], weight) for name, weight in self.weights)
+
+    def standing_value(self, view: Candidates) -> Values:
+        """Return the weighted sum of what stays as it is while the node does, shape ``(width, nodes)``."""
+        return self._sum(view, passing=False)
+
+    def passing_value(self, view: Candidates) -> Values:
+        """Return the weighted sum of the rest: see ``PASSING``."""
+        return self._sum(view, passing=True)
+
+    def value(self, view: Candidates) -> Values:
+        """Return the weighted mean of all scorers for every device, 0..1, always added up in the same order."""
+        return self.standing_value(view) + self.passing_value(view)
+
+    def _sum(self, view: Candidates, *, passing: bool) -> Values:
+        value = np.zeros(view.rest_milli.shape, np.float32)
+        for name, scorer, weight in self.scorers():
+            if (name in PASSING) == passing:
+                value += np.float32(weight) * scorer(view)
+        return value
 
 
 def build_policies(profiles: Mapping[str, Mapping[str, float]] | None = None) -> Mapping[str, Policy]:

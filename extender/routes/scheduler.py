@@ -116,9 +116,9 @@ class SchedulerRoutes:
     def _judge(self, pod: Pod) -> Judgement:
         services = self._services
         request = pod_request(pod, services.settings.key_prefix)
-        services.evaluations.note(request)
-        kept = services.store.kept_from(identity(pod))
-        return services.evaluations.judge(request, services.store.snapshot(), kept)
+        fleet = services.store.snapshot()
+        services.evaluations.note(pod.metadata.uid, request, fleet)
+        return services.evaluations.judge(request, fleet, services.store.kept_from(identity(pod)))
 
     def _check_deciding(self) -> None:
         missing = self._services.readiness.missing(self._services.clock.now())

@@ -10,6 +10,7 @@ from extender.evaluations import Evaluations
 from extender.settings import Settings
 from extender.store import ClusterStore
 from node_agent.report import Health
+from scoring.outlook import Outlook
 from scoring.status import Code
 from tests.support.builders import bound, device, node_facts, placing, report, share_request, store_with, whole_request
 
@@ -60,17 +61,19 @@ class TestRefreshing:
                 assert np.array_equal(found.score, anew.score)
 
 
-def test_the_same_fleet_is_not_judged_twice() -> None:
+def test_only_rows_that_changed_are_worked_out_anew() -> None:
     store, evaluations = store_with(device()), Evaluations(Settings())
-    first = evaluations.judge(share_request(), store.snapshot())
-    assert evaluations.judge(share_request(), store.snapshot()).score is first.score
+    evaluations.judge(share_request(), store.snapshot())
+    (standing,) = evaluations._standings.values()
+    evaluations.judge(share_request(), store.snapshot())
+    assert next(iter(evaluations._standings.values())) is standing
 
 
 def test_what_is_remembered_is_bounded() -> None:
     store, evaluations = store_with(device()), Evaluations(Settings(evaluations_kept=3))
     for number in range(10):
         evaluations.judge(share_request(1000 + number), store.snapshot())
-    assert len(evaluations._remembered) == 3
+    assert len(evaluations._standings) == 3
 
 
 def test_what_is_kept_for_a_nominated_pod_is_refused_with_its_own_reason() -> None:
@@ -83,8 +86,21 @@ def test_what_is_kept_for_a_nominated_pod_is_refused_with_its_own_reason() -> No
 def test_an_outlook_is_learned_from_what_was_asked() -> None:
     store, evaluations = store_with(device()), Evaluations(Settings())
     store.set_pod(bound("a"))
-    assert not evaluations.refresh_outlook(store.snapshot())
-    for _ in range(64):
-        evaluations.note(share_request())
-    assert evaluations.refresh_outlook(store.snapshot())
+    fleet = store.snapshot()
+    assert evaluations.due(fleet) is None
+    for number in range(64):
+        evaluations.note(f"uid-{number}", share_request(), fleet)
+    mix = evaluations.due(fleet)
+    assert mix is not None
+    evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet)
     assert evaluations.outlook.knows_demand
+    assert evaluations.outlook.prospect is not None
+    assert evaluations.due(fleet) is None
+
+
+def test_a_pod_that_is_tried_again_and_again_teaches_once() -> None:
+    store, evaluations = store_with(device()), Evaluations(Settings())
+    store.set_pod(bound("a"))
+    for _ in range(100):
+        evaluations.note("uid", share_request(), store.snapshot())
+    assert evaluations.due(store.snapshot()) is None or evaluations._notes == 1

@@ -1,0 +1,104 @@
+"""What of an evaluation stays as it is while a node does, so that it need not be worked out again.
+
+For a request of one container, without a demand on topology, most of the work depends on the node alone. That part is
+kept as a value; when some rows change, those rows are worked out anew. What passes by itself - measured load, scarcity
+in the fleet - is added when scores are asked for. The result equals ``placement.place`` to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.candidates import Candidates
+from scoring.feasibility import one_by_one
+from scoring.fleet import BoolArray, ByteArray, Fleet, FloatArray
+from scoring.greedy import pick
+from scoring.ground import survey
+from scoring.needs import Need, remainder_milli
+from scoring.outlook import Outlook
+from scoring.registry import Policy
+from scoring.request import PodRequest, Topology
+from scoring.status import Code
+
+Rows = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The lasting part of one request's evaluation by one policy, at ``generation`` of the fleet.
+
+    ``code``, ``reason``  shape (nodes,), as in ``Placements``
+    ``fits``, ``value``   shape (width, nodes): where the ask fits, and the lasting part of each device's value
+    ``left_milli``        shape (width, nodes): what each device would have left
+    """
+
+    generation: int
+    code: ByteArray
+    reason: ByteArray
+    fits: BoolArray
+    value: FloatArray
+    left_milli: npt.NDArray[np.int16]
+
+
+def can_stand(request: PodRequest) -> bool:
+    """Return whether a request's evaluation has a lasting part that can be told apart."""
+    if len(request.containers) != 1:
+        return False
+    return request.containers[0].count == 1 or request.topology is Topology.ANY
+
+
+def stand(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> Standing:
+    """Work the lasting part out for every node."""
+    ground = survey(request, fleet, policy, outlook)
+    code, reason = one_by_one(ground)
+    fits = ground.fits(0, ground.free_mib, ground.free_milli)
+    view = ground.candidates(0, fits, ground.free_mib, ground.free_milli)
+    value = policy.standing_value(view)
+    return Standing(fleet.generation, code, reason, fits, value, view.left_milli.astype(np.int16))
+
+
+def stand_again(
+    before: Standing, request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook, rows: Rows
+) -> Standing:
+    """Return the lasting part with these rows worked out anew; rows and slots that are new must be among them."""
+    width, count = fleet.kind.shape
+    if before.value.shape != (width, count):
+        before = _grown(before, width, count)
+    if not len(rows):
+        return replace(before, generation=fleet.generation)
+    found = stand(request, fleet.take(rows), policy, outlook)
+    columns = {}
+    for name in ("code", "reason", "fits", "value", "left_milli"):
+        column = getattr(before, name).copy()
+        column[..., rows] = getattr(found, name)
+        columns[name] = column
+    return Standing(fleet.generation, **columns)
+
+
+def scores(standing: Standing, request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> FloatArray:
+    """Return the score of every node as it is now, 0 where nothing fits, shape (nodes,)."""
+    rest = remainder_milli(fleet, fleet.capacity_mib - fleet.booked_mib, fleet.capacity_milli - fleet.booked_milli)
+    ask = request.containers[0]
+    nothing = Need(fleet.booked_mib, fleet.booked_milli, standing.fits)
+    left = standing.left_milli.astype(np.int32)
+    view = Candidates(request, ask, fleet, outlook, nothing, standing.fits, rest, left)
+    value = standing.value + policy.passing_value(view)
+    _, score, _ = pick(fleet, request.topology, ask.count, standing.fits, value, value)
+    fits = standing.code == Code.FIT
+    return np.where(fits, np.minimum(score, 1), np.float32(0)).astype(np.float32)
+
+
+def _grown(before: Standing, width: int, count: int) -> Standing:
+    """Return the same with room for more slots and rows: refused until they are worked out."""
+    slots, rows = width - before.value.shape[0], count - before.value.shape[1]
+    return Standing(
+        before.generation,
+        np.pad(before.code, (0, rows)),
+        np.pad(before.reason, (0, rows)),
+        np.pad(before.fits, ((0, slots), (0, rows))),
+        np.pad(before.value, ((0, slots), (0, rows))),
+        np.pad(before.left_milli, ((0, slots), (0, rows))),
+    )

@@ -188,7 +188,7 @@ class History:
         if not question.answer.set_running_or_notify_cancel():
             return
         try:
-            file = self._opened()
+            file = self._file or self._open()
             attempts = file.attempts(question.namespace, question.name, question.limit)
             explanations = file.explanations(question.namespace, question.name)
             question.answer.set_result(PodHistory(self._kept(file), attempts, explanations))
@@ -197,11 +197,15 @@ class History:
             question.answer.set_exception(HistoryUnavailable(f"history: {error}"))
 
     def _opened(self) -> HistoryFile:
-        """Return the open file; after a failure it is left alone for a while."""
+        """Return the file to write to; after a failure it is left alone for a while."""
         if self._file is None:
             if time.monotonic() < self._retry_at:
                 raise _LeftAlone(self.trouble)
-            self._file = HistoryFile(self._path, self._bounds, self.replica)
+            return self._open()
+        return self._file
+
+    def _open(self) -> HistoryFile:
+        self._file = HistoryFile(self._path, self._bounds, self.replica)
         return self._file
 
     def _fail(self, error: Exception, entries: int) -> None:

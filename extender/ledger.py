@@ -7,8 +7,8 @@ bound, because a read that was under way while its pod was deleted must not brin
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from extender.holdings import DeviceBooking, Holding, Phase
@@ -32,6 +32,7 @@ class NodeSum:
     uids: set[str] = field(default_factory=set)
     devices: dict[str, DeviceSum] = field(default_factory=dict)
     problems: set[str] = field(default_factory=set)
+    plugin: Counter[str] = field(default_factory=Counter)
 
 
 _NOTHING = DeviceSum()
@@ -54,6 +55,10 @@ class Ledger:
         """Return what a pod holds."""
         return self._holdings.get(uid)
 
+    def all(self) -> tuple[Holding, ...]:
+        """Return every holding."""
+        return tuple(self._holdings.values())
+
     def is_gone(self, uid: str) -> bool:
         """Return whether a pod is known to have gone for good; UIDs never come back."""
         return uid in self._gone
@@ -74,6 +79,8 @@ class Ledger:
         node.host_memory_mib += holding.host_memory_mib
         if holding.problem:
             node.problems.add(holding.pod.uid)
+        for ask in holding.plugin:
+            node.plugin[ask.resource] += ask.count
         for booking in holding.booked:
             device = node.devices.setdefault(booking.uuid, DeviceSum())
             device.memory_mib += booking.memory_mib
@@ -92,6 +99,10 @@ class Ledger:
         node.problems.discard(uid)
         node.cpu_milli -= holding.cpu_milli
         node.host_memory_mib -= holding.host_memory_mib
+        for ask in holding.plugin:
+            node.plugin[ask.resource] -= ask.count
+            if not node.plugin[ask.resource]:
+                del node.plugin[ask.resource]
         for booking in holding.booked:
             self._give_back(node, uid, booking)
         if not node.uids:
@@ -120,6 +131,11 @@ class Ledger:
         """Return the CPU (1/1000 core) and host memory (MiB) that pods take of a node."""
         found = self._nodes.get(node)
         return (0, 0) if found is None else (found.cpu_milli, found.host_memory_mib)
+
+    def plugin(self, node: str) -> Mapping[str, int]:
+        """Return how many replicas of NVIDIA's device plugin the pods on a node ask, by resource."""
+        found = self._nodes.get(node)
+        return {} if found is None else found.plugin
 
     def on_node(self, node: str) -> Iterator[Holding]:
         """Yield every holding on a node, in order of UID."""

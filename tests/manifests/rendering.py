@@ -1,5 +1,6 @@
 """The chart as helm renders it, in every mode that is tested."""
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,8 +69,10 @@ def one(found: Sequence[Json], kind: str, name: str) -> Json:
 
 
 def helm(*arguments: str) -> str:
-    """Run helm and return its output."""
-    answer = subprocess.run([str(ensure("helm")), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    """Run helm and return its output; it finds no cluster, wherever it is run."""
+    environment = {**os.environ, "KUBECONFIG": os.devnull}
+    command = [str(ensure("helm")), *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     if answer.returncode:
         raise RenderingFailed(answer.stderr.strip()[-3000:])
     return answer.stdout

@@ -152,12 +152,14 @@ class Binder:
     def _prepare(self, pod: Pod, args: BindArgs, deadline: float) -> _Attempt:
         request = pod_request(pod, self._settings.key_prefix)
         policy = self._evaluations.policy_for(request)
-        if not request.containers:
+        if not request.asks_gpu:
             return _Attempt(args, deadline, pod, request, None, self._empty_annotations(pod))
         placing = Placing(identity(pod), request, args.node, policy, self._evaluations.outlook)
         reserved = self._store.assume(placing, self._clock.now())
         if isinstance(reserved, Verdict):
             raise NoLongerFits(reserved.reason.sentence if reserved.reason is not None else "no room")
+        if request.plugin:
+            return _Attempt(args, deadline, pod, request, reserved, self._empty_annotations(pod))
         try:
             annotations = binding_annotations(pod, reserved.allocation, self._settings.key_prefix, self._injector)
         except BaseException:
@@ -200,7 +202,7 @@ class Binder:
         if reservation is not None:
             self._store.confirm(reservation.token)
             self._sent.pop(reservation.token, None)
-        allocation = reservation.allocation if reservation is not None else None
+        allocation = reservation.allocation if reservation is not None and not attempt.request.plugin else None
         return Bound(attempt.pod, attempt.args.node, allocation)
 
     async def _refused(self, attempt: _Attempt, outcome: BindOutcome) -> Bound:

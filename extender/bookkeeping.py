@@ -6,103 +6,25 @@ ledger to the columns, never the other way, so that columns can always be made a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 
-from extender.hardware import DeviceFacts
-from extender.holdings import Holding, PodIdentity
-from extender.intake import InvalidReport
-from extender.ledger import Ledger
+from extender.errors import InvalidReport
+from extender.hardware import DeviceFacts, Standing, devices_of, merged
+from extender.holdings import Holding
 from extender.noderecord import NodeFacts, NodeRecord
-from extender.nominees import Nominees, Shares
-from extender.settings import Settings
-from extender.totals import COMPUTE, DEVICES, advertised_totals
-from node_agent.report import Answer, Booking
-from scoring.catalog import DeviceKind
-from scoring.draft import FleetDraft
-from scoring.fleet import Fleet, ModeCode
-from scoring.registry import build_policies
+from extender.records import Records
+from extender.replicas import Replicas, replicas_of
+from extender.totals import COMPUTE, DEVICES
+from node_agent.report import Answer, Report
+from scoring.fleet import NO_RESOURCE
 
 _KINDS_LIMIT = 4096
+_RESOURCES_LIMIT = 256
+_NOT_OFFERED = Replicas("", 0, 0)
 
 
-class Bookkeeping:
-    """Records, ledger and columns, kept in line with each other."""
-
-    def __init__(self, settings: Settings, first_generation: int) -> None:
-        self.ledger = Ledger(settings.tombstones_kept)
-        self.nominees = Nominees(build_policies(settings.policies)[settings.policy])
-        self.on_growth: Callable[[str, bool], None] = lambda _node, _by_pod_end: None
-        self._settings = settings
-        self._draft = FleetDraft()
-        self._nodes: dict[str, NodeRecord] = {}
-        self._unreported: set[str] = set()
-        self._changed_totals: set[str] = set()
-        self._first_generation = first_generation
-        self._nodes_are_listed = False
-        self._kinds: set[DeviceKind] = set()
-
-    # Reading: nothing below up to the next heading changes state.
-
-    @property
-    def generation(self) -> int:
-        """Return the number that grows with every change that a decision could notice."""
-        return self._draft.generation
-
-    @property
-    def unreported(self) -> frozenset[str]:
-        """Return the nodes known to have devices whose agent has not been heard yet."""
-        return frozenset(self._unreported)
-
-    def nodes(self) -> tuple[NodeRecord, ...]:
-        """Return every node's record; not to be changed by the caller."""
-        return tuple(self._nodes.values())
-
-    def node(self, name: str) -> NodeRecord | None:
-        """Return one node's record; not to be changed by the caller."""
-        return self._nodes.get(name)
-
-    def kept_from(self, pod: PodIdentity) -> Shares:
-        """Return what nominated pods keep from this one, by (row, slot)."""
-        return self.nominees.kept_from(pod, self._draft.freeze(), self.ledger.on_node) if len(self.nominees) else {}
-
-    def snapshot_for(self, pod: PodIdentity) -> Fleet:
-        """Return the fleet as this pod may use it: what nominated pods keep from it counts as taken."""
-        kept = self.kept_from(pod)
-        fleet = self._draft.freeze()
-        return fleet.with_shares(kept) if kept else fleet
-
-    def bookings(self, name: str) -> tuple[Booking, ...]:
-        """Return every share on a node, as its agent hears of it."""
-        return tuple(booking for holding in self.ledger.on_node(name) for booking in _shares(holding))
-
-    def totals(self, name: str) -> dict[str, int] | None:
-        """Return what the node should advertise, by resource without prefix; None while nothing is known of it."""
-        record = self._nodes.get(name)
-        if record is None or record.report is None or record.facts is None:
-            return None
-        books = {uuid: self.ledger.device(name, uuid) for uuid in self.ledger.devices(name)}
-        return advertised_totals(record.devices.values(), books)
-
-    def overbooked(self) -> dict[tuple[str, str], tuple[PodIdentity, ...]]:
-        """Return the devices that have given away more than they have, with the pods on each."""
-        fleet = self._draft.freeze()
-        over = (fleet.booked_mib > fleet.capacity_mib) | (fleet.booked_milli > fleet.capacity_milli)
-        found = {}
-        for slot, row in zip(*np.nonzero(over), strict=True):
-            node, uuid = fleet.names[row], fleet.uuids[row][slot]
-            holdings = (self.ledger.get(uid) for uid in sorted(self.ledger.device(node, uuid).uids))
-            found[node, uuid] = tuple(holding.pod for holding in holdings if holding is not None)
-        return found
-
-    def take_changed_totals(self) -> frozenset[str]:
-        """Return the nodes whose totals may have to be written since the last call."""
-        changed = frozenset(self._changed_totals)
-        self._changed_totals.clear()
-        return changed
-
-    # Writing, for the verbs.
+class Bookkeeping(Records):
+    """Keeps records, ledger and columns in line with each other."""
 
     def note_growth(self, node: str, *, by_pod_end: bool = False) -> None:
         """Tell who wakes waiting pods that a node may take more than before."""
@@ -131,6 +53,8 @@ class Bookkeeping:
         if holding.allocation is not None:
             record.bookings_generation += 1
         self._write_amounts(record)
+        if holding.plugin:
+            self._write_replicas(record)
         slots = {uuid: slot for slot, uuid in enumerate(record.devices)}
         vanished = False
         for booking in holding.booked:
@@ -141,6 +65,8 @@ class Bookkeeping:
                 self._changed_totals.add(record.name)
         if vanished:
             self._drop_vanished(record)
+        if record.report is not None and any(record.is_plugins(booking.uuid) for booking in holding.booked):
+            self._judge_devices(record, record.report, record.arrived_at or 0.0)
         self._write_state(record)
         self._check_totals(record)
 
@@ -164,12 +90,43 @@ class Bookkeeping:
             "sharers": len(given.uids),
         }
 
-    def _check_kinds(self, devices: Mapping[str, DeviceFacts]) -> None:
-        """Raise InvalidReport where devices would bring in more kinds than a column can number."""
-        kinds = {facts.kind for facts in devices.values()}
-        if len(self._kinds | kinds) > _KINDS_LIMIT:
+    def _check_kinds(self, report: Report) -> None:
+        """Raise InvalidReport where a report would bring in more kinds or resources than a fleet may have."""
+        kinds = self._kinds | {facts.kind for facts in devices_of(report).values()}
+        resources = self._resources | {each.resource for each in report.plugin}
+        if len(kinds) > _KINDS_LIMIT:
             raise InvalidReport("$.devices", "kinds of device never seen before", f"at most {_KINDS_LIMIT} in a fleet")
-        self._kinds |= kinds
+        if len(resources) > _RESOURCES_LIMIT:
+            raise InvalidReport("$.plugin", "resources never seen before", f"at most {_RESOURCES_LIMIT} in a fleet")
+        self._kinds, self._resources = kinds, resources
+
+    def _judge_devices(self, record: NodeRecord, report: Report, now: float) -> None:
+        """Work out what a report means for each device, and write what has changed."""
+        booked = self.ledger.devices(record.name)
+        cordoned = record.facts.cordoned if record.facts is not None else frozenset()
+        reported = devices_of(report, Standing(cordoned, booked))
+        devices = merged(record.devices, reported, booked, report.state)
+        if devices != record.devices or tuple(devices) != tuple(record.devices):
+            record.devices = devices
+            self._changed_health.add(record.name)
+            self._write_devices(record, now)
+        self._write_replicas(record)
+
+    def _write_replicas(self, record: NodeRecord) -> None:
+        """Write what NVIDIA's device plugin offers and has given out."""
+        report = record.report
+        if report is None or not (report.plugin or record.replicas):
+            return
+        replicas = replicas_of(report, record.devices, self.ledger.plugin(record.name))
+        if replicas != record.replicas:
+            record.replicas = replicas
+            for slot, uuid in enumerate(record.devices):
+                self._draft.set_device(record.row, slot, **self._replicas(record, uuid))
+
+    def _replicas(self, record: NodeRecord, uuid: str) -> dict[str, float]:
+        held = record.replicas.get(uuid, _NOT_OFFERED)
+        number = self._draft.resource_index(held.resource) if held.resource else NO_RESOURCE
+        return {"resource": number, "replicas": held.offered, "replicas_taken": held.taken}
 
     def _write_devices(self, record: NodeRecord, now: float) -> None:
         """Write every device column of a node."""
@@ -193,11 +150,12 @@ class Bookkeeping:
             "numa": facts.numa,
             "link": facts.link,
             **self._books(record.name, facts.uuid),
+            **self._replicas(record, facts.uuid),
         }
 
     def _write_load(self, record: NodeRecord, now: float) -> None:
-        settling = record.settling_milli(now)
-        load = [record.load[uuid].value if uuid in record.load else np.nan for uuid in record.devices]
+        averages, settling = record.load, record.settling_milli(now)
+        load = [averages[uuid].value if uuid in averages else np.nan for uuid in record.devices]
         placed = [settling.get(uuid, 0) for uuid in record.devices]
         self._draft.set_load(record.row, np.array(load, np.float32), np.array(placed, np.int32))
 
@@ -226,34 +184,14 @@ class Bookkeeping:
             bookings_generation=record.bookings_generation,
             bookings=self.bookings(record.name) if changed else None,
             heartbeat_s=self._settings.heartbeat_s,
+            cordoned=tuple(sorted(record.facts.cordoned)) if record.facts is not None else (),
         )
-
-    @staticmethod
-    def _foreign(record: NodeRecord) -> int:
-        return sum(facts.foreign_mib for facts in record.devices.values() if facts.mode is not ModeCode.PLUGIN)
-
-
-def _shares(holding: Holding) -> list[Booking]:
-    pod = holding.pod
-    containers = holding.allocation.containers if holding.allocation is not None else ()
-    return [
-        Booking(
-            pod_uid=pod.uid,
-            namespace=pod.namespace,
-            name=pod.name,
-            container=container,
-            uuid=share.uuid,
-            memory_mib=share.memory_mib,
-            compute_milli=share.compute_milli,
-            mode=str(share.mode),
-        )
-        for container, shares in containers
-        for share in shares
-    ]
 
 
 def _carries_devices(facts: NodeFacts | None) -> bool:
-    return facts is not None and any(name in (DEVICES, COMPUTE) and amount > 0 for name, amount in facts.totals)
+    if facts is None:
+        return False
+    return facts.has_plugin or any(name in (DEVICES, COMPUTE) and amount > 0 for name, amount in facts.totals)
 
 
 def _differs(facts: NodeFacts, totals: dict[str, int] | None) -> bool:

@@ -8,6 +8,9 @@ What a pod asks is judged by ``scoring`` (``InvalidRequest``); that a pod fits n
     │   ├── BodyTooLarge            longer than the settings allow
     │   └── NotCacheCapable         whole nodes were sent: the scheduler's configuration is wrong
     ├── InvalidAllocation       an allocation annotation cannot be understood
+    ├── InvalidReport           an agent's report cannot be understood
+    ├── UnknownNode             a report for a node that the cluster does not have, or not yet
+    ├── NotAllowed              a caller may not report for that node
     ├── BindError               a placement was lost before it was written
     │   ├── PodReplaced             another pod lives under that name now
     │   ├── BoundElsewhere          the pod already runs on another node
@@ -23,6 +26,8 @@ What a pod asks is judged by ``scoring`` (``InvalidRequest``); that a pod fits n
 from __future__ import annotations
 
 from typing import ClassVar
+
+_MOST_FOUND = 256
 
 
 class ExtenderError(Exception):
@@ -78,6 +83,34 @@ class InvalidAllocation(ExtenderError, ValueError):
         self.field = field
         self.problem = problem
         super().__init__(f"allocation {field}: {problem}")
+
+
+class InvalidReport(ExtenderError, ValueError):
+    """A report cannot be understood: ``field`` is the path in it, ``found`` what stands there, ``valid`` what could."""
+
+    code = "InvalidReport"
+
+    def __init__(self, field: str, found: str, valid: str) -> None:
+        self.field = field
+        self.found = found[:_MOST_FOUND]
+        self.valid = valid
+        super().__init__(f"{field}: found {self.found}, valid is {valid}")
+
+
+class UnknownNode(ExtenderError):
+    """A report for a node that the cluster does not have, or not yet."""
+
+    code = "UnknownNode"
+
+
+class NotAllowed(ExtenderError):
+    """A caller may not report for this node; ``status`` is 401 without an identity, 403 with the wrong one."""
+
+    code = "NotAllowed"
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
 
 
 class BindError(ExtenderError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from extender.errors import BoundElsewhere
 from scoring.outlook import Outlook
 from scoring.registry import Policy
-from scoring.request import Allocation, PodRequest
+from scoring.request import Allocation, PluginAsk, PodRequest
 
 Token = NewType("Token", int)
 """Names one ``assume``; only its own ``forget`` and ``confirm`` carry it."""
@@ -50,6 +52,7 @@ class Holding:
     ``is_terminating``   deletion was asked for; it still counts until the pod is gone
     ``outcome_unknown``  its Binding was sent and nobody knows yet whether it landed
     ``problem``          why the pod's share cannot be counted, in words; its node takes nothing more
+    ``plugin``           what it asks of NVIDIA's device plugin, which chooses the devices
     """
 
     pod: PodIdentity
@@ -64,6 +67,7 @@ class Holding:
     is_terminating: bool = False
     outcome_unknown: bool = False
     problem: str = ""
+    plugin: tuple[PluginAsk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ class ObservedPod:
     """What a watch or a read says of a pod.
 
     ``node`` and ``nominated`` are empty where the pod has none; ``is_over`` means that it ran to its end.
-    ``request`` is None where what it asks cannot be understood. ``waits_for`` is why kube-scheduler found no node, in
+    ``request`` is None where what it asks cannot be understood; ``plugin``, what it asks of NVIDIA's device plugin, is
+    told even then, for kubelet hands it out all the same. ``waits_for`` is why kube-scheduler found no node, in
     its own words.
     """
 
@@ -85,6 +90,7 @@ class ObservedPod:
     booked: tuple[DeviceBooking, ...] = ()
     problem: str = ""
     waits_for: str = ""
+    plugin: tuple[PluginAsk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,22 @@ class Placing:
     outlook: Outlook
 
 
+def assumption_of(placing: Placing, placed: Allocation, booked: Iterable[DeviceBooking], token: Token) -> Holding:
+    """Return what a pod holds while its bind is under way; when it was placed is for the caller to add."""
+    request = placing.request
+    return Holding(
+        pod=placing.pod,
+        node=placing.node,
+        phase=Phase.ASSUMED,
+        allocation=placed,
+        booked=tuple(booked),
+        cpu_milli=request.cpu_milli,
+        host_memory_mib=request.host_memory_mib,
+        token=token,
+        plugin=request.plugin,
+    )
+
+
 def holding_of(seen: ObservedPod, since: float | None) -> Holding:
     """Return what a bound pod holds by its annotations; ``since`` is when it was placed, None if before we looked."""
     request = seen.request
@@ -121,4 +143,18 @@ def holding_of(seen: ObservedPod, since: float | None) -> Holding:
         since=since,
         is_terminating=seen.is_terminating,
         problem=seen.problem,
+        plugin=seen.plugin,
     )
+
+
+def held_again(held: Holding, placing: Placing) -> Reservation:
+    """Return the reservation that a pod has on this very node; raise BoundElsewhere where it holds another."""
+    if (
+        held.node == placing.node
+        and held.phase is Phase.ASSUMED
+        and held.token is not None
+        and held.allocation is not None
+    ):
+        return Reservation(held.token, held.node, held.allocation)
+    state = "bound to" if held.phase is Phase.CONFIRMED else "being bound to"
+    raise BoundElsewhere(f"pod {held.pod.namespace}/{held.pod.name} is {state} node {held.node}")

@@ -32,10 +32,9 @@ import msgspec
 from prometheus_client import Counter
 
 from extender.clock import Clock
-from extender.errors import KubeError
+from extender.errors import KubeError, NotAllowed
 from extender.kubeapi import TokenIdentity
 from extender.routes.raw import Headers
-from extender.routes.reports import NotAllowed
 
 AUDIENCE = "tangram"
 NODE_CLAIM = "authentication.kubernetes.io/node-name"

@@ -6,18 +6,18 @@ meant at all refuses the whole report, so that the node keeps its last good one.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from extender.errors import ExtenderError
-from node_agent.report import SCHEMA_VERSION, Device, Health, Mode, NodeState, Owner, Report
+from extender.errors import InvalidReport
+from node_agent.report import SCHEMA_VERSION, Device, Health, Mode, NodeState, Owner, PluginResource, Report
 
 MAX_DEVICES = 128
 MAX_USAGE = 4096
+MAX_REPLICAS = 65_536
 MAX_TEXT = 256
 MAX_MEMORY_MIB = 16_777_216
 _MAX_INT16 = 32_767
@@ -28,18 +28,6 @@ _EXPECTED = re.compile(r"Expected (.+?), got (.+)")
 _CHOICES: dict[str, type[StrEnum]] = {"state": NodeState, "health": Health, "owner": Owner, "mode": Mode}
 
 
-class InvalidReport(ExtenderError, ValueError):
-    """A report cannot be understood: ``field`` is the path in it, ``found`` what stands there, ``valid`` what could."""
-
-    code = "InvalidReport"
-
-    def __init__(self, field: str, found: str, valid: str) -> None:
-        self.field = field
-        self.found = found[:MAX_TEXT]
-        self.valid = valid
-        super().__init__(f"{field}: found {self.found}, valid is {valid}")
-
-
 def read_report(body: bytes) -> Report:
     """Return the report in a body; raise InvalidReport for the first thing in it that cannot be meant."""
     try:
@@ -48,15 +36,17 @@ def read_report(body: bytes) -> Report:
         raise _undecodable(str(error)) from error
     _check_head(report)
     for number, device in enumerate(report.devices):
-        _check_device(f"$.devices[{number}]", device)
-    _check_unique(device.uuid for device in report.devices)
+        if not _is_plain(device):
+            _check_device(f"$.devices[{number}]", device)
+    if len({device.uuid for device in report.devices}) < len(report.devices):
+        _check_unique(device.uuid for device in report.devices)
     return report
 
 
 def known_utilisation(device: Device) -> float | None:
     """Return utilisation as 0..1, None where the driver says nothing or nonsense."""
     value = device.utilisation
-    return value if value is not None and math.isfinite(value) and 0 <= value <= 1 else None
+    return value if value is not None and 0 <= value <= 1 else None  # NaN is in no range.
 
 
 def _check_head(report: Report) -> None:
@@ -69,8 +59,34 @@ def _check_head(report: Report) -> None:
         raise InvalidReport("$.devices", f"{len(report.devices)} devices", f"at most {MAX_DEVICES}")
     if len(report.usage) > MAX_USAGE:
         raise InvalidReport("$.usage", f"{len(report.usage)} entries", f"at most {MAX_USAGE}")
-    if len(report.plugin) > MAX_DEVICES:
-        raise InvalidReport("$.plugin", f"{len(report.plugin)} resources", f"at most {MAX_DEVICES}")
+    _check_plugin(report.plugin)
+
+
+def _check_plugin(plugin: Sequence[PluginResource]) -> None:
+    if len(plugin) > MAX_DEVICES:
+        raise InvalidReport("$.plugin", f"{len(plugin)} resources", f"at most {MAX_DEVICES}")
+    for number, each in enumerate(plugin):
+        path = f"$.plugin[{number}]"
+        _check_text(f"{path}.resource", each.resource)
+        _check_range(f"{path}.replicas", each.replicas, 0, MAX_REPLICAS)
+        _check_range(f"{path}.used", each.used, 0, MAX_REPLICAS)
+        if len(each.uuids) > MAX_DEVICES:
+            raise InvalidReport(f"{path}.uuids", f"{len(each.uuids)} devices", f"at most {MAX_DEVICES}")
+
+
+def _is_plain(device: Device) -> bool:
+    """Return whether a device is beyond doubt, as nearly all are; the careful check then has nothing to find."""
+    numa, link = device.numa_node, device.link_group
+    return (
+        device.mig is None
+        and 0 < len(device.uuid) <= MAX_TEXT
+        and 0 <= device.total_mib <= MAX_MEMORY_MIB
+        and 0 <= device.reserved_mib <= MAX_MEMORY_MIB
+        and 0 <= device.foreign_mib <= MAX_MEMORY_MIB
+        and 0 <= device.sm_milli <= _MILLI
+        and (numa is None or -1 <= numa <= _MAX_INT16)
+        and (link is None or -1 <= link <= _MAX_INT16)
+    )
 
 
 def _check_device(path: str, device: Device) -> None:

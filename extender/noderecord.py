@@ -6,9 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from extender.hardware import DeviceFacts, LoadAverage
+from extender.replicas import Replicas
+from extender.steady import SteadyPart
 from node_agent.report import NodeState as ReportedState
 from node_agent.report import Report
-from scoring.fleet import DeviceState, NodeState, Row
+from scoring.fleet import DeviceState, ModeCode, NodeState, Row
 
 _RUNS_REMEMBERED = 4
 
@@ -18,7 +20,7 @@ class NodeFacts:
     """What the API server says of a node: allocatable CPU and host memory, and the totals of ours that it carries now.
 
     ``totals`` is resource name -> integer; a name that the node does not carry is absent. ``is_schedulable`` is False
-    for a cordoned node.
+    for a cordoned node, ``cordoned`` names single devices. ``has_plugin``: NVIDIA's device plugin offers devices there.
     """
 
     name: str
@@ -26,6 +28,31 @@ class NodeFacts:
     host_memory_mib: int = 0
     totals: tuple[tuple[str, int], ...] = ()
     is_schedulable: bool = True
+    cordoned: frozenset[str] = frozenset()
+    has_plugin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What decides, beside the books, how much a node takes.
+
+    ``usable`` devices as far as their health goes; ``foreign_mib`` held by strangers on devices of ours;
+    ``free_replicas`` of NVIDIA's device plugin, in all.
+    """
+
+    is_fresh: bool
+    usable: frozenset[str]
+    foreign_mib: int
+    free_replicas: int
+
+    def has_grown_since(self, before: Room) -> bool:
+        """Return whether the node may take something that it did not take before."""
+        return self.is_fresh and bool(
+            not before.is_fresh
+            or self.usable - before.usable
+            or self.foreign_mib < before.foreign_mib
+            or self.free_replicas > before.free_replicas
+        )
 
 
 @dataclass(slots=True)
@@ -42,16 +69,19 @@ class Settling:
 class NodeRecord:
     """One node: hardware as reported, freshness, and what its agent has been told.
 
-    ``facts`` is None while only an agent speaks of the node. ``devices`` is in slot order.
+    ``facts`` is None while only an agent speaks of the node. ``devices`` is in slot order, ``replicas`` by UUID.
+    ``steady`` is the part of the last report from which ``devices`` follow, None where something else has a say.
     """
 
     name: str
     row: Row
     facts: NodeFacts | None = None
     devices: dict[str, DeviceFacts] = field(default_factory=dict)
+    replicas: dict[str, Replicas] = field(default_factory=dict)
     load: dict[str, LoadAverage] = field(default_factory=dict)
     settling: list[Settling] = field(default_factory=list)
     report: Report | None = None
+    steady: SteadyPart | None = None
     arrived_at: float | None = None
     is_fresh: bool = False
     bookings_generation: int = 0
@@ -93,6 +123,16 @@ class NodeRecord:
             sums[entry.uuid] = sums.get(entry.uuid, 0) + entry.compute_milli
         return sums
 
-    def usable(self) -> frozenset[str]:
-        """Return the devices that take new pods as far as their health goes."""
-        return frozenset(uuid for uuid, facts in self.devices.items() if facts.state >= DeviceState.SUSPECT)
+    def is_plugins(self, uuid: str) -> bool:
+        """Return whether NVIDIA's device plugin hands a device out, as far as its agent says."""
+        return uuid in self.devices and self.devices[uuid].mode is ModeCode.PLUGIN
+
+    def room(self) -> Room:
+        """Return what decides, beside the books, how much the node takes."""
+        devices = self.devices.values()
+        return Room(
+            self.is_fresh,
+            frozenset(facts.uuid for facts in devices if facts.state >= DeviceState.SUSPECT),
+            sum(facts.foreign_mib for facts in devices if facts.mode is not ModeCode.PLUGIN),
+            sum(each.offered - each.taken for each in self.replicas.values()),
+        )

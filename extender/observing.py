@@ -10,13 +10,15 @@ from extender.errors import InvalidAllocation
 from extender.holdings import DeviceBooking, ObservedPod, PodIdentity
 from extender.noderecord import NodeFacts
 from extender.objects import Container, Node, Pod
-from extender.podspec import pod_request
+from extender.podspec import PLUGIN_MIG_PREFIX, PLUGIN_RESOURCES, plugin_asks, pod_request
 from extender.quantity import MIB, parse_quantity
 from extender.totals import COMPUTE, DEVICES, MEMORY
 from scoring.errors import InvalidRequest
 from scoring.pipeline import booked_by
 from scoring.request import Allocation, PodRequest
 
+CORDONED_KEY = "cordoned"
+_MOST_CORDONED = 128
 WITHOUT_ALLOCATION = "was bound by somebody else and holds devices that nobody recorded"
 
 
@@ -44,6 +46,7 @@ def observe_pod(pod: Pod, prefix: str) -> ObservedPod:
         booked=booked_devices(allocation, request) if allocation is not None else (),
         problem=problem,
         waits_for=_unscheduled(pod),
+        plugin=plugin_asks(pod, prefix),
     )
 
 
@@ -64,7 +67,19 @@ def observe_node(node: Node, prefix: str) -> NodeFacts:
         host_memory_mib=_scaled(allocatable.get("memory"), 1, MIB),
         totals=tuple((name, amount) for name, amount in totals.items() if amount),
         is_schedulable=not node.spec.unschedulable,
+        cordoned=_cordoned((node.metadata.annotations or {}).get(prefix + CORDONED_KEY, "")),
+        has_plugin=any(_is_plugins(name) and _whole(amount) for name, amount in capacity.items()),
     )
+
+
+def _cordoned(text: str) -> frozenset[str]:
+    """Return the UUIDs of an operator's comma list, within what a node can have."""
+    uuids = [part.strip() for part in text.split(",")]
+    return frozenset([uuid for uuid in uuids if uuid][:_MOST_CORDONED])
+
+
+def _is_plugins(resource: str) -> bool:
+    return resource in PLUGIN_RESOURCES or resource.startswith(PLUGIN_MIG_PREFIX)
 
 
 def _unscheduled(pod: Pod) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from extender.objects import Container, Pod
 
-__all__ = ["effective_totals", "parse_problems", "pod_request"]
+__all__ = ["effective_totals", "parse_problems", "plugin_asks", "pod_request"]
 
 PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
 PLUGIN_MIG_PREFIX = "nvidia.com/mig-"
@@ -79,6 +79,11 @@ def pod_request(pod: Pod, prefix: str = DEFAULT_PREFIX) -> PodRequest:
 def parse_problems(pod: Pod, prefix: str = DEFAULT_PREFIX) -> tuple[InvalidRequest, ...]:
     """Return everything in a pod that cannot be understood, containers first, then annotations; empty if all can."""
     return _reading(pod, prefix).problems
+
+
+def plugin_asks(pod: Pod, prefix: str = DEFAULT_PREFIX) -> tuple[PluginAsk, ...]:
+    """Return what a pod asks of NVIDIA's device plugin, as far as it can be understood; never raises."""
+    return _reading(pod, prefix).request.plugin
 
 
 def _reading(pod: Pod, prefix: str) -> _Reading:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from extender.evaluations import Evaluations
 from extender.holdings import Holding, PodIdentity
 from extender.store import ClusterStore
 from extender.wire import Victim, Victims
+from scoring.feasibility import reason_number
 from scoring.fleet import Fleet
 from scoring.preemption import Candidate, Preemptor, choose_victims, keep_node
 from scoring.request import PodRequest
+from scoring.status import Code, Reason
 
 
 def worthwhile_victims(
@@ -27,11 +31,13 @@ def worthwhile_victims(
 ) -> dict[str, Victims]:
     """Return the nodes to keep, and whom to evict there; only nodes that were asked about are named.
 
-    A pod that asks for no device of ours keeps every node that has victims: it is the scheduler's own business. Raises
-    InvalidRequest for a policy that does not exist.
+    A pod that asks for no device of ours keeps every node that has victims: it is the scheduler's own business, unless
+    it asks NVIDIA's device plugin on a node where no eviction helps. Raises InvalidRequest for a policy that does not
+    exist.
     """
     if not request.containers:
-        return {name: victims for name, victims in asked.items() if victims.pods}
+        hopeless = _hopeless(request, store, evaluations)
+        return {name: victims for name, victims in asked.items() if victims.pods and name not in hopeless}
     preemptor = Preemptor(request, pod.priority, evaluations.policy_for(request), evaluations.outlook)
     fleet = store.snapshot_for(pod)
     kept = {}
@@ -40,6 +46,14 @@ def worthwhile_victims(
         if answer is not None:
             kept[name] = answer
     return kept
+
+
+def _hopeless(request: PodRequest, store: ClusterStore, evaluations: Evaluations) -> frozenset[str]:
+    """Return the nodes that a pod's conditions or their own state forbid, whatever is evicted."""
+    judgement = evaluations.judge(request, store.snapshot())
+    full = judgement.reason == reason_number(Reason.NO_PLUGIN_REPLICA)
+    rows = np.flatnonzero((judgement.code != Code.FIT) & ~full)
+    return frozenset(judgement.fleet.names[row] for row in rows)
 
 
 def _on_node(

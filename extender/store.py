@@ -28,22 +28,28 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from extender.bookkeeping import Bookkeeping
-from extender.errors import BoundElsewhere, ExtenderError, PodReplaced
-from extender.hardware import averaged, devices_of, merged
-from extender.holdings import DeviceBooking, Holding, ObservedPod, Phase, Placing, Reservation, Token, holding_of
+from extender.errors import PodReplaced, UnknownNode
+from extender.hardware import averaged
+from extender.holdings import (
+    DeviceBooking,
+    Holding,
+    ObservedPod,
+    Phase,
+    Placing,
+    Reservation,
+    Token,
+    assumption_of,
+    held_again,
+    holding_of,
+)
 from extender.noderecord import NodeFacts, NodeRecord, Settling
 from extender.nominees import Nominee
+from extender.replicas import expected_load
 from extender.settings import Settings
+from extender.steady import SteadyPart, steady_part
 from node_agent.report import Answer, Report
-from scoring.fleet import Fleet
 from scoring.pipeline import PlacedPod, allocation_on
 from scoring.status import Code, Reason, Verdict
-
-
-class UnknownNode(ExtenderError):
-    """A report for a node that the cluster does not have, or not yet."""
-
-    code = "UnknownNode"
 
 
 class ClusterStore(Bookkeeping):
@@ -69,21 +75,12 @@ class ClusterStore(Bookkeeping):
         record = self._nodes.get(report.node) or self._meet(report.node)
         if record.is_old(report):
             return None
-        was_fresh, usable, free = record.is_fresh, record.usable(), self._foreign(record)
-        reported = devices_of(report)
-        self._check_kinds(reported)
-        record.take(report, now)
-        self._arrivals[report.node] = now
-        self._arrivals.move_to_end(report.node)
-        record.load = averaged(record.load, report, now, self._settings.load_average_s)
-        devices = merged(record.devices, reported, self.ledger.devices(report.node), report.state)
-        if devices != record.devices or tuple(devices) != tuple(record.devices):
-            record.devices = devices
-            self._write_devices(record, now)
-        self._write_state(record)
+        steady = steady_part(report)
+        if record.is_fresh and record.steady == steady:
+            self._hear(record, report, now)
+        else:
+            self._take_hardware(record, report, steady, now)
         self._write_load(record, now)
-        if record.is_fresh and (not was_fresh or record.usable() - usable or self._foreign(record) < free):
-            self.note_growth(report.node)
         return self._answer(record, report.bookings_generation)
 
     def expire(self, now: float) -> tuple[str, ...]:
@@ -120,10 +117,14 @@ class ClusterStore(Bookkeeping):
             record = self._add(facts.name)
         if record.facts == facts:
             return
-        record.facts = facts
+        before, record.facts = record.room(), facts
         self._draft.set_node(record.row, cpu_capacity_milli=facts.cpu_milli, host_capacity_mib=facts.host_memory_mib)
+        if record.report is not None:
+            self._judge_devices(record, record.report, record.arrived_at or 0.0)
         self._write_state(record)
         self._check_totals(record)
+        if record.room().has_grown_since(before):
+            self.note_growth(facts.name)
 
     def remove_node(self, name: str) -> None:
         """Forget a node and its hardware. What its pods hold stays in the books until they are gone."""
@@ -133,6 +134,7 @@ class ClusterStore(Bookkeeping):
         self._arrivals.pop(name, None)
         self._settling.pop(name, None)
         self._unreported.discard(name)
+        self._changed_health.add(name)
         self._draft.remove_node(name)
 
     def nodes_listed(self) -> None:
@@ -156,7 +158,7 @@ class ClusterStore(Bookkeeping):
             raise PodReplaced(f"pod {pod.namespace}/{pod.name} with UID {pod.uid} is gone")
         held = self.ledger.get(pod.uid)
         if held is not None:
-            return _held_again(held, placing)
+            return held_again(held, placing)
         record = self._nodes.get(placing.node)
         if record is None:
             return Verdict(Code.UNSCHEDULABLE, Reason.UNKNOWN_NODE)
@@ -213,7 +215,7 @@ class ClusterStore(Bookkeeping):
         held = self.ledger.get(uid)
         self.nominees.withdraw(uid)
         self._remove(uid, for_good=True)
-        if held is not None and held.booked:
+        if held is not None and (held.booked or held.plugin):
             self.note_growth(held.node, by_pod_end=True)
 
     def is_open(self, token: Token) -> bool:
@@ -226,6 +228,23 @@ class ClusterStore(Bookkeeping):
         return holding is not None and holding.outcome_unknown
 
     # Inside.
+
+    def _take_hardware(self, record: NodeRecord, report: Report, steady: SteadyPart, now: float) -> None:
+        before = record.room()
+        self._check_kinds(report)
+        self._hear(record, report, now)
+        self._judge_devices(record, report, now)
+        # A device that vanished and is kept may go with the next report, so that one is taken in the same long way.
+        record.steady = steady if record.devices.keys() <= {device.uuid for device in report.devices} else None
+        self._write_state(record)
+        if record.room().has_grown_since(before):
+            self.note_growth(report.node)
+
+    def _hear(self, record: NodeRecord, report: Report, now: float) -> None:
+        record.take(report, now)
+        self._arrivals[report.node] = now
+        self._arrivals.move_to_end(report.node)
+        record.load = averaged(record.load, report, now, self._settings.load_average_s)
 
     def _on_loop(self) -> None:
         assert threading.get_ident() == self._thread, "the store is written from one thread only"
@@ -241,18 +260,16 @@ class ClusterStore(Bookkeeping):
         uuids = self._draft.uuids(record.row)
         booked = tuple(DeviceBooking(uuids[slot], mib, milli) for slot, mib, milli in placed.booked)
         self._tokens[token] = placing.pod.uid
-        self._settle_later(record, placing.pod.uid, booked, now)
-        amounts = placing.request.cpu_milli, placing.request.host_memory_mib
-        holding = Holding(
-            placing.pod, placing.node, Phase.ASSUMED, placed.allocation, booked, *amounts, token, since=now
-        )
-        self._enter(holding)
+        self._settle_later(record, placing, booked, now)
+        self._enter(replace(assumption_of(placing, placed.allocation, booked, token), since=now))
         self._write_load(record, now)
         return Reservation(token, placing.node, placed.allocation)
 
-    def _settle_later(self, record: NodeRecord, uid: str, booked: Iterable[DeviceBooking], now: float) -> None:
-        until = now + self._settings.settle_s
-        record.settling += [Settling(until, uid, booking.uuid, booking.compute_milli) for booking in booked]
+    def _settle_later(self, record: NodeRecord, placing: Placing, booked: Iterable[DeviceBooking], now: float) -> None:
+        until, uid = now + self._settings.settle_s, placing.pod.uid
+        loads = [(booking.uuid, booking.compute_milli) for booking in booked]
+        loads += expected_load(record.replicas, placing.request.plugin)
+        record.settling += [Settling(until, uid, uuid, milli) for uuid, milli in loads]
         self._settling[record.name] = None
 
     def _nominate(self, seen: ObservedPod) -> None:
@@ -277,19 +294,3 @@ class ClusterStore(Bookkeeping):
             record.settling = [entry for entry in record.settling if entry.uid != uid]
             self._write_load(record, record.arrived_at or 0.0)
         self._books_changed(held)
-
-    def snapshot(self) -> Fleet:
-        """Return all nodes and devices as they are now; costs nothing while nothing changes."""
-        return self._draft.freeze()
-
-
-def _held_again(held: Holding, placing: Placing) -> Reservation:
-    if (
-        held.node == placing.node
-        and held.phase is Phase.ASSUMED
-        and held.token is not None
-        and held.allocation is not None
-    ):
-        return Reservation(held.token, held.node, held.allocation)
-    state = "bound to" if held.phase is Phase.CONFIRMED else "being bound to"
-    raise BoundElsewhere(f"pod {held.pod.namespace}/{held.pod.name} is {state} node {held.node}")

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
-from extender.errors import ExtenderError
-from extender.intake import InvalidReport, read_report
+from extender.errors import ExtenderError, InvalidReport, NotAllowed, UnknownNode
+from extender.intake import read_report
 from extender.routes.raw import Answer, Headers
 from extender.services import Services
-from extender.store import UnknownNode
 from node_agent.report import Report
 
 _LOG = structlog.get_logger(__name__)
@@ -19,16 +18,6 @@ _ENCODER = msgspec.json.Encoder()
 
 Guard = Callable[[Headers, str], Awaitable[None]]
 """Checks that a caller may speak for a node; raises NotAllowed if not."""
-
-
-class NotAllowed(ExtenderError):
-    """A caller may not report for this node; ``status`` is 401 without an identity, 403 with the wrong one."""
-
-    code = "NotAllowed"
-
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
-        super().__init__(message)
 
 
 async def anyone(headers: Headers, node: str) -> None:

@@ -14,11 +14,14 @@ import numpy as np
 
 from benchmarks.quality.ledger import Ledger
 from benchmarks.quality.trace import TraceNode, TracePod
+from extender.evaluations import Evaluations
+from extender.settings import Settings
 from scoring import (
     DEFAULT_POLICY,
-    Allocation,
+    Code,
     ContainerAsk,
     DeviceState,
+    Fleet,
     FleetDraft,
     Mix,
     NodeState,
@@ -27,15 +30,15 @@ from scoring import (
     PodRequest,
     Row,
     allocation_on,
-    build_policies,
-    evaluate,
     levels,
 )
 from scoring.catalog import DeviceKind, device_kind
 from scoring.conditions import parse_conditions
 from scoring.workload import shape_of
 
-PLACEMENTS_BETWEEN_PROSPECTS = 25
+NOTES_BETWEEN_OUTLOOKS = 500
+"""Pods after which a cold start plans anew; the product does so every few seconds, which the trace does not have."""
+
 MODELS = {
     "P100": ("Tesla P100-PCIE-16GB", (6, 0), 16_280),
     "T4": ("Tesla T4", (7, 5), 15_360),
@@ -76,37 +79,54 @@ def mix_of(pods: Sequence[TracePod]) -> Mix:
 
 
 class Product:
-    """Decides as the product does: evaluate, eleven levels, one of the best at random, then the allocation."""
+    """Decides as the product's verbs do: judge, eleven levels, one of the best at random, then the allocation.
 
-    def __init__(self, nodes: Sequence[TraceNode], mix: Mix, draw: random.Random, policy: str = DEFAULT_POLICY) -> None:
+    ``mix`` is what is expected of the pods; None starts cold and learns while it places.
+    """
+
+    def __init__(
+        self, nodes: Sequence[TraceNode], mix: Mix | None, draw: random.Random, policy: str = DEFAULT_POLICY
+    ) -> None:
         self._draft = FleetDraft()
-        self._policy = build_policies()[policy]
+        self._evaluations = Evaluations(Settings(policy=policy))
         self._draw = draw
         self._requests: dict[TracePod, PodRequest] = {}
-        self._placed = 0
+        self._asked = 0
+        self._learns = mix is None
         self._rows = [self._add(node, number) for number, node in enumerate(nodes)]
-        self._outlook = Outlook.of(mix, self._draft.freeze().kinds)
+        if mix is not None:
+            self._plan(mix)
 
     def decide(self, pod: TracePod, ledger: Ledger) -> tuple[int, tuple[int, ...]] | None:
         """Return node and cards, or None where the product refuses every node that the stock filter leaves."""
         request = self._requests.get(pod) or self._requests.setdefault(pod, request_of(pod))
         fleet = self._draft.freeze()
-        if self._placed % PLACEMENTS_BETWEEN_PROSPECTS == 0:
-            self._outlook = self._outlook.before(fleet)
-        found = evaluate(request, fleet, self._policy, self._outlook)
-        nodes = np.flatnonzero(ledger.fits_host(pod) & (found.code == 3))
+        self._ask(request, fleet)
+        judgement = self._evaluations.judge(request, fleet)
+        nodes = np.flatnonzero(ledger.fits_host(pod) & (judgement.code == Code.FIT))
         if not len(nodes):
             return None
-        level = levels(found.score[nodes], fleet.order[nodes])
+        level = levels(judgement.score[nodes], fleet.order[nodes])
         node = int(self._draw.choice(nodes[level == level.max()].tolist()))
-        self._placed += 1
         cards: tuple[int, ...] = ()
         if pod.cards:
-            placed = allocation_on(request, fleet, node, self._policy, self._outlook)
+            placed = allocation_on(request, fleet, node, judgement.policy, self._evaluations.outlook)
             assert isinstance(placed, PlacedPod), placed
             cards = self._book(node, placed.booked, 1)
         self._book_host(node, request, 1)
         return node, cards
+
+    def _ask(self, request: PodRequest, fleet: Fleet) -> None:
+        self._asked += 1
+        self._evaluations.note(str(self._asked), request, fleet)
+        if self._learns and self._asked % NOTES_BETWEEN_OUTLOOKS == 0:
+            mix = self._evaluations.due(fleet)
+            if mix is not None:
+                self._plan(mix)
+
+    def _plan(self, mix: Mix) -> None:
+        fleet = self._draft.freeze()
+        self._evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet)
 
     def release(self, pod: TracePod, node: int, cards: Sequence[int]) -> None:
         """Give back what a pod had."""
@@ -147,6 +167,3 @@ class Product:
             host_capacity_mib=node.memory_mib,
         )
         return row
-
-
-__all__ = ["Allocation", "Product", "kind_of", "mix_of", "request_of"]

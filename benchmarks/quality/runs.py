@@ -1,0 +1,81 @@
+"""One run of the benchmark: arrivals one by one until the cluster has been asked for 100 % of its GPUs."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.quality.baselines import Fgd, Ties, best_fit
+from benchmarks.quality.ledger import BrokenDecision, Ledger
+from benchmarks.quality.product import Product, mix_of
+from benchmarks.quality.trace import TraceNode, TracePod, arrivals, read_nodes, read_pods
+
+BASELINES = ("BestFit", "FGD")
+READINGS = (90, 95, 97, 100)
+"""GPU demand arrived, in per cent of capacity, at which the allocation is read."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Allocated per cent at each reading, and GPU pods lost by the number of cards (0 is a share)."""
+
+    allocated: dict[int, float] = field(default_factory=dict)
+    lost: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What to run. ``policy`` is a baseline or one of the product's; ``knows_mix`` hands it the list's shapes."""
+
+    data: Path
+    workload: str
+    policy: str
+    seed: int
+    fixed_ties: bool = True
+    knows_mix: bool = True
+
+
+def run(what: Run) -> Outcome:
+    """Run once; raise BrokenDecision for a decision that breaks a limit or leaves a pod that would have fitted."""
+    nodes, pods = read_nodes(what.data), read_pods(what.data, what.workload)
+    draw = random.Random(what.seed)
+    ledger = Ledger(nodes)
+    order = arrivals(pods, nodes, draw)
+    decide = _decider(what, ledger, nodes, pods, draw)
+    outcome, demand, readings = Outcome(), 0, {at: [] for at in READINGS}
+    for pod in order:
+        demand += pod.gpu_milli
+        decision = decide(pod)
+        if decision is None:
+            if ledger.fits(pod).any():
+                raise BrokenDecision(f"{pod} was refused and would have fitted")
+            outcome.lost[_kind(pod)] += 1
+        else:
+            ledger.take(pod, *decision)
+        at = round(100 * demand / ledger.capacity_milli)
+        if at in readings:
+            readings[at].append(100 * ledger.allocated_milli / ledger.capacity_milli)
+        if at > max(READINGS):
+            break
+    outcome.allocated = {at: statistics.fmean(values) for at, values in readings.items()}
+    return outcome
+
+
+def _decider(what: Run, ledger: Ledger, nodes: Sequence[TraceNode], pods: Sequence[TracePod], draw: random.Random):  # noqa: ANN202
+    ties = Ties(len(nodes), draw, fixed=what.fixed_ties)
+    if what.policy == "BestFit":
+        return best_fit(ledger, ties)
+    if what.policy == "FGD":
+        return Fgd(ledger, pods, ties)
+    product = Product(nodes, mix_of(pods) if what.knows_mix else None, draw, what.policy)
+    return lambda pod: product.decide(pod, ledger)
+
+
+def _kind(pod: TracePod) -> str:
+    if not pod.cards:
+        return "cpu-only"
+    return "share" if pod.card_milli < 1000 else f"{pod.cards} cards"

@@ -1,69 +1,78 @@
-"""Every metric of the extender, defined once, in a registry of its own.
+"""The extender's counters and histogram in a registry of its own, and the page that Prometheus scrapes.
 
-Labels come from closed sets. What depends on the cluster's state is read at scrape time by ``StateCollector``; series
-for single devices are the agents' business.
+What each family is, is written down in ``metric_families``. The page has two parts: the registry, small and rendered
+on the event loop, where the state may be read; and the fleet, tens of thousands of lines in a large cluster, rendered
+by a thread from an immutable snapshot while decisions go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-_DECISION_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+from extender import metric_families as families
+from extender.metric_families import Family
+
+REQUEST_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 4.0)
+"""All below the scheduler's ``httpTimeout`` of 5 s: what took longer it has given up on."""
+
+FRESH_S = 1.0
+"""A page that is younger is served again, so that many scrapers cost no more than one."""
+
+CONFLICTS = frozenset({"NoLongerFits", "BoundElsewhere", "PodReplaced"})
+"""Outcomes of a bind that say: the world is not what filter saw."""
+
+Renderer = Callable[[], bytes]
+Part = Callable[[], Renderer]
+"""Called on the event loop, where it may read state but not linger; what it returns renders in a thread."""
 
 
 class Metrics:
-    """The counters and histograms, each under the name by which the code knows it."""
+    """The counters and the histogram, each under the name by which the code knows it, and the page."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self.verb_seconds = Histogram(
-            "tangram_extender_verb_seconds",
-            "Time to answer kube-scheduler, without the transport",
-            ["verb"],
-            buckets=_DECISION_BUCKETS,
+            families.REQUEST_SECONDS.name,
+            families.REQUEST_SECONDS.words,
+            families.REQUEST_SECONDS.labels,
+            buckets=REQUEST_BUCKETS_S,
             registry=self.registry,
         )
-        self.answers = self._counter("tangram_extender_answers", "Answers to kube-scheduler", "verb", "outcome")
-        self.binds = self._counter("tangram_extender_binds", "Binds by how they ended", "outcome")
-        self.reports = self._counter("tangram_extender_reports", "Agent reports by what became of them", "outcome")
-        self.advertisements = self._counter(
-            "tangram_extender_advertisements", "Writes of node totals by outcome", "outcome"
-        )
-        self.wakes = self._counter("tangram_extender_wakes", "Node annotations written to wake waiting pods", "outcome")
-        self.settled = self._counter("tangram_extender_settled", "Reservations settled by a later read", "outcome")
-        self.unreadable = self._counter(
-            "tangram_extender_unreadable_pods", "Pods that could not be understood", "source"
-        )
+        self.answers = self._counter(families.REQUESTS)
+        self.decisions = self._counter(families.DECISIONS)
+        self.rejections = self._counter(families.REJECTIONS)
+        self.binds = self._counter(families.BINDS)
+        self.bind_conflicts = self._counter(families.BIND_CONFLICTS)
+        self.reports = self._counter(families.REPORTS)
+        self.advertisements = self._counter(families.ADVERTISEMENTS)
+        self.wakes = self._counter(families.WAKES)
+        self.settled = self._counter(families.SETTLED)
+        self._parts: list[Part] = []
+        self._page = b""
+        self._page_at: float | None = None
+        self._turn = asyncio.Lock()
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+    def _counter(self, family: Family) -> Counter:
+        return Counter(family.name, family.words, family.labels, registry=self.registry)
 
-    def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def add_part(self, part: Part) -> None:
+        """Let a part stand on the page, behind the registry."""
+        self._parts.append(part)
 
+    def count_bind(self, outcome: str) -> None:
+        """Count a bind by how it ended."""
+        self.binds.labels(outcome).inc()
+        if outcome in CONFLICTS:
+            self.bind_conflicts.labels(outcome).inc()
 
-class StateCollector(Collector):
-    """Gauges of the cluster's state, read when they are scraped.
-
-    ``read`` returns for each gauge name its help text, its label and one value for each label value.
-    """
-
-    def __init__(self, read: Callable[[], Mapping[str, tuple[str, str, Mapping[str, float]]]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the gauges as they are now."""
-        for name, (text, label, values) in self._read().items():
-            family = GaugeMetricFamily(name, text, labels=[label])
-            for value_of_label, value in values.items():
-                family.add_metric([value_of_label], value)
-            yield family
-
-    def describe(self) -> Iterable[Metric]:
-        """Yield nothing: the names are known when they are read, and reading at registration is too early."""
-        return ()
+    async def page(self, now: float) -> bytes:
+        """Return all metrics in Prometheus' text format, not older than ``FRESH_S``; call it on the event loop."""
+        async with self._turn:
+            if self._page_at is None or now - self._page_at >= FRESH_S:
+                small, renderers = generate_latest(self.registry), [part() for part in self._parts]
+                rest = await asyncio.to_thread(lambda: b"".join([render() for render in renderers]))
+                self._page, self._page_at = small + rest, now
+            return self._page

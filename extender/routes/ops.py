@@ -29,6 +29,6 @@ def ops_router(services: Services) -> APIRouter:
     @router.get("/metrics")
     async def metrics() -> Response:
         """Return every metric in Prometheus' text format."""
-        return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await services.metrics.page(services.clock.now()), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -33,6 +33,9 @@ class Recorder:
         passed = int((code == Code.FIT).sum())
         if passed < len(code):
             self._services.waker.note_refusal()
+        found = refusals(reason)
+        for code_of_reason, nodes in found.items():
+            self._services.metrics.rejections.labels(code_of_reason).inc(nodes)
         self._note(
             Verb.FILTER,
             pod,
@@ -42,7 +45,7 @@ class Recorder:
             nodes_in=len(code),
             nodes_out=passed,
             policy=judgement.policy.name,
-            reasons=refusals(reason),
+            reasons=found,
         )
 
     def prioritized(
@@ -78,7 +81,7 @@ class Recorder:
         """Note where a pod went, and with which devices."""
         shares = bound.allocation.shares() if bound.allocation is not None else ()
         outcome = "repeated" if bound.is_repeat else "bound"
-        self._services.metrics.binds.labels(outcome).inc()
+        self._services.metrics.count_bind(outcome)
         self._note(
             Verb.BIND,
             bound.pod,
@@ -94,7 +97,7 @@ class Recorder:
     def not_bound(self, args: BindArgs, error: Exception, started: float) -> None:
         """Note why a pod was not bound."""
         outcome = str(getattr(error, "code", type(error).__name__))
-        self._services.metrics.binds.labels(outcome).inc()
+        self._services.metrics.count_bind(outcome)
         self._finish(
             Decision(
                 verb=Verb.BIND,
@@ -128,6 +131,8 @@ class Recorder:
 
     def _finish(self, decision: Decision) -> None:
         self._services.decisions.note(decision)
+        if decision.policy:
+            self._services.metrics.decisions.labels(decision.verb, decision.policy, decision.outcome).inc()
         _LOG.info(
             decision.verb,
             pod_uid=decision.pod_uid,

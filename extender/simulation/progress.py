@@ -67,7 +67,7 @@ class Story:
 
 def decisions_made(metrics: str) -> int:
     """Return how many calls of kube-scheduler the extender answered, from the text of its metrics."""
-    lines = (line for line in metrics.splitlines() if line.startswith("tangram_extender_answers_total{"))
+    lines = (line for line in metrics.splitlines() if line.startswith("tangram_extender_requests_total{"))
     return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
 
 

@@ -228,7 +228,7 @@ async def test_metrics_count_answers_and_show_the_state() -> None:
     bench = two_nodes()
     await bench.filter(pod("p", gpu=1), ["a"])
     text = (await bench.http.get("/metrics")).text
-    assert 'tangram_extender_answers_total{outcome="ok",verb="filter"} 1.0' in text
+    assert 'tangram_extender_requests_total{outcome="ok",verb="filter"} 1.0' in text
     assert 'tangram_extender_nodes{state="fresh"} 2.0' in text
 
 

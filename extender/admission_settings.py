@@ -17,6 +17,7 @@ class AdmissionSettings(BaseModel):
     ``runtime_class``          the RuntimeClass that reads NVIDIA_VISIBLE_DEVICES; empty: that is the nodes' default
     ``other_runtime_classes``  names that a pod may carry instead
     ``injector``               what hands devices to containers, the same for the whole cluster
+    ``mps_directory``          where the agents' MPS daemons have their directories on every node
     ``plugin_pods``            whether pods that ask for ``nvidia.com/*`` are given to our scheduler
     ``routed_namespaces``      all pods there, CPU-only ones included, are given to our scheduler
     ``routed_taints``          so are pods that tolerate a taint of one of these keys by name
@@ -30,6 +31,7 @@ class AdmissionSettings(BaseModel):
     runtime_class: str = Field(default="nvidia", pattern=rf"{_NAME}|^$", max_length=63)
     other_runtime_classes: tuple[str, ...] = ("nvidia-cdi", "nvidia-legacy")
     injector: Injector = Injector.ENVIRONMENT
+    mps_directory: str = Field(default="/run/tangram/mps", pattern=r"^(/[-\w.]+)+$", max_length=128)
     plugin_pods: bool = True
     routed_namespaces: tuple[str, ...] = ()
     routed_taints: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ VOID = "void"
 DEFAULT_SCHEDULER = "default-scheduler"
 MPS_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 
 _MAX_CDI_NAME = 53
 _SHOWN = 80
@@ -69,15 +70,17 @@ def annotation_path(key: str) -> str:
 def shape_of_container(container: Container, request: PodRequest, rules: AdmissionSettings, prefix: str) -> Shape:
     """Return what the environment of one container of a pod of ours must say."""
     asks = any(ask.name == container.name for ask in request.containers)
-    shown: dict[str, str] = {}
+    limits: dict[str, str] = {}
     if asks and SharingMode.MPS in request.sharing:
         threads, memory = mps_keys(container.name)
-        shown = {MPS_THREADS: prefix + threads, MPS_MEMORY: prefix + memory}
+        limits = {MPS_THREADS: prefix + threads, MPS_MEMORY: prefix + memory}
     if rules.injector is Injector.NRI:
-        return Shape(shown, {})
-    if asks:
-        return Shape({VISIBLE_DEVICES: prefix + device_key(container.name), **shown}, {})
-    return Shape(shown, {VISIBLE_DEVICES: VOID})
+        return Shape(limits, {})
+    if not asks:
+        return Shape({}, {VISIBLE_DEVICES: VOID})
+    # Kubelet puts the device's UUID in when the container starts: each device has a daemon and a directory of its own.
+    pipe = {MPS_PIPE: f"{rules.mps_directory}/$({VISIBLE_DEVICES})/pipe"} if limits else {}
+    return Shape({VISIBLE_DEVICES: prefix + device_key(container.name), **limits}, pipe)
 
 
 def reserved_annotations(pod: Pod, prefix: str) -> tuple[InvalidRequest, ...]:
@@ -140,7 +143,7 @@ def _one_of(names: tuple[str, ...]) -> str:
 
 
 def _variable_problems(container: Container, shapes: Sequence[Shape]) -> Iterator[InvalidRequest]:
-    guarded = {VISIBLE_DEVICES}.union(*(shape.shown for shape in shapes))
+    guarded = {VISIBLE_DEVICES}.union(*({*shape.shown, *shape.literal} for shape in shapes))
     for variable in container.env or ():
         if variable.name in guarded and not any(has_shape(variable, shape) for shape in shapes):
             field = f"variable {variable.name} of container {container.name}"

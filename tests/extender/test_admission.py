@@ -113,6 +113,7 @@ def test_mps_limits_are_shown_only_to_those_who_ask_for_mps():
         shown("main"),
         shown("main", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps-threads-main"),
         shown("main", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "mps-memory-main"),
+        {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/run/tangram/mps/$(NVIDIA_VISIBLE_DEVICES)/pipe"},
     ]
     assert log["env"] == [VOID]
 

@@ -24,6 +24,7 @@ from extender.decisions import Decisions
 from extender.evaluations import Evaluations
 from extender.exposing import expose_state
 from extender.holdings import ObservedPod
+from extender.insight import Insight, World
 from extender.kube import Kube
 from extender.metrics import Metrics
 from extender.objects import Node, Pod
@@ -36,6 +37,7 @@ from extender.reflection import ListWatch, ReflectorStats
 from extender.reflector import ReflectorThread
 from extender.routes.admission import admission_routes, counting
 from extender.routes.api import api_router
+from extender.routes.insight import insight_router
 from extender.routes.ops import ops_router
 from extender.routes.pages import page_routes
 from extender.routes.raw import FrontDoor, RawRoute
@@ -44,12 +46,14 @@ from extender.routes.scheduler import SchedulerRoutes
 from extender.services import Services
 from extender.settings import Settings
 from extender.store import ClusterStore
+from extender.usage import INTERVAL_S as USAGE_INTERVAL_S
 from extender.waker import Waker
 from scoring.outlook import Outlook
 
 _LOG = structlog.get_logger(__name__)
 _EXPIRE_INTERVAL_S = 1.0
 _OUTLOOK_INTERVAL_S = 15.0
+_FOLLOW_UP_INTERVAL_S = 1.0
 _GENERATIONS_PER_S = 1_000_000
 """So that an agent never takes bookings from before a restart for the present ones: no node changes so often."""
 
@@ -82,6 +86,7 @@ class Extender:
         )
         web = FastAPI(title="Tangram", lifespan=self._lifespan, redirect_slashes=False)
         web.include_router(api_router(self.services))
+        web.include_router(insight_router(self.services))
         web.include_router(ops_router(self.services))
         self._view = LiveView(self.services.store, self.services.decisions, around.clock)
         web.include_router(page_routes(self._view))
@@ -105,6 +110,7 @@ class Extender:
         def on_gone(uid: str) -> None:
             store.release(uid)
             waiting.on_gone(uid)
+            self.services.insight.events.forget(uid)
 
         return PodHandler(self.services.settings.key_prefix, on_pod, on_gone, lambda: self._listed(PODS))
 
@@ -144,6 +150,7 @@ class Extender:
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         self._reflectors = reflectors = self._start_reflectors()
+        self.services.insight.history.start()
         tasks = [asyncio.create_task(job(), name=name) for name, job in self._jobs().items()]
         try:
             yield
@@ -154,6 +161,7 @@ class Extender:
             await self._view.stop()
             for reflector in reflectors:
                 await reflector.stop()
+            await asyncio.to_thread(self.services.insight.history.stop)
 
     def _start_reflectors(self) -> tuple[ReflectorThread[Node] | ReflectorThread[Pod], ...]:
         source = self._around.source
@@ -174,6 +182,8 @@ class Extender:
             "outlook": every(_OUTLOOK_INTERVAL_S, self._refresh_outlook),
             "advertise": every(settings.advertise_interval_s, self._advertiser.round),
             "wake": every(min(1.0, settings.wake_interval_s), services.waker.round),
+            "follow-up": every(_FOLLOW_UP_INTERVAL_S, services.insight.follow_up),
+            "usage": every(USAGE_INTERVAL_S, services.insight.usage.round),
         }
 
     def _every(
@@ -220,6 +230,8 @@ def build_services(settings: Settings, around: Surroundings) -> Services:
     evaluations = Evaluations(settings)
     waker = Waker(around.kube, settings, clock, metrics, around.may_act)
     store.on_growth = waker.note_growth
+    decisions = Decisions(settings.decisions_kept)
+    world = World(store, evaluations, decisions, around.kube, settings, clock, around.may_act, around.source)
     return Services(
         settings=settings,
         clock=clock,
@@ -228,6 +240,7 @@ def build_services(settings: Settings, around: Surroundings) -> Services:
         evaluations=evaluations,
         binder=Binder(store, around.kube, evaluations, settings, clock, around.may_act, around.injector),
         waker=waker,
-        decisions=Decisions(settings.decisions_kept),
+        decisions=decisions,
         metrics=metrics,
+        insight=Insight(world),
     )

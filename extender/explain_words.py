@@ -57,6 +57,16 @@ def event_words(diagnosis: Diagnosis, waits: Sequence[Wait]) -> str:
     return text if len(text) <= EVENT_LENGTH else text[: EVENT_LENGTH - 3] + "..."
 
 
+def node_words(node: NodeDetail, of: WordsOf) -> tuple[str, ...]:
+    """Return how one node fares, every device of it, a line an entry."""
+    if node.reason is None:
+        chosen = ", ".join(f"{container}: {', '.join(uuids)}" for container, uuids in node.chosen)
+        head = [f"Node {node.node} fits, score {node.score:.2f}: {_parts(node)}", f"It would give {chosen}"]
+    else:
+        head = [f"Node {node.node}: {node.sentence}", *of.problems.get(node.node, ())]
+    return (*head, *(f"  {line}" for device in node.devices for line in _device_lines(node, device, of)))
+
+
 def _lines(explained: Explained, of: WordsOf) -> Iterator[str]:
     yield _headline(explained)
     for problem in explained.problems:

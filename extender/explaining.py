@@ -120,6 +120,7 @@ class Explainer:
         state = _state(question, holding)
         waits = self._waits(question) if state is State.WAITING else ()
         told = hints(self._pod_side(question))
+        detailed = question.diagnosis.nodes if question.diagnosis is not None else ()
         explained = Explained(
             pod=f"{metadata.namespace}/{metadata.name}",
             uid=metadata.uid,
@@ -132,7 +133,7 @@ class Explainer:
             waits=waits,
             diagnosis=question.diagnosis,
         )
-        return replace(explained, words=in_words(explained, self._words_of(question)))
+        return replace(explained, words=in_words(explained, self.words_for(question, detailed)))
 
     def why_not(self, question: Question, node: str) -> NodeDetail | None:
         """Return how one node fares for a pod, device by device; None for a node or a pod that cannot be judged."""
@@ -143,20 +144,20 @@ class Explainer:
         assert question.outlook is not None
         return explain_node(question.request, question.fleet, row, question.policy, question.outlook)
 
-    def device_trouble(self, node: str) -> Mapping[str, str]:
-        """Return why devices of a node take no new pods, in words, by UUID."""
+    def _trouble(self, node: str) -> Mapping[str, str]:
         record = self._store.node(node)
         return {} if record is None else {uuid: facts.problem for uuid, facts in record.devices.items()}
 
     def _kept_for(self, pod: PodIdentity) -> tuple[str, ...]:
         return tuple(f"{each.namespace}/{each.name}" for each in self._store.nominees.ahead_of(pod))
 
-    def _words_of(self, question: Question) -> WordsOf:
-        detailed = question.diagnosis.nodes if question.diagnosis is not None else ()
+    def words_for(self, question: Question, nodes: Iterable[NodeDetail]) -> WordsOf:
+        """Return what the words about these nodes need."""
+        names = [node.node for node in nodes]
         return WordsOf(
-            trouble={node.node: self.device_trouble(node.node) for node in detailed},
-            software={node.node: self._software(node.node) for node in detailed},
-            problems={node.node: self._store.ledger.problems(node.node) for node in detailed},
+            trouble={name: self._trouble(name) for name in names},
+            software={name: self._software(name) for name in names},
+            problems={name: self._store.ledger.problems(name) for name in names},
             kept_for=question.kept_for,
         )
 

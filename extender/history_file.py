@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -137,15 +138,7 @@ class HistoryFile:
             " ORDER BY last_at DESC, id DESC LIMIT ?",
             (namespace, name, limit),
         )
-        return tuple(
-            Attempt(
-                *row[:13],
-                reasons=msgspec.json.decode(row[13], type=dict[str, int]),
-                devices=tuple(filter(None, row[14].split(","))),
-                replica=self._replica,
-            )
-            for row in rows
-        )
+        return tuple(self._attempt(row) for row in rows)
 
     def explanations(self, namespace: str, name: str) -> tuple[Explanation, ...]:
         """Return the explanations of a pod of that name that are kept, newest first."""
@@ -154,7 +147,10 @@ class HistoryFile:
             " ORDER BY at DESC, id DESC LIMIT ?",
             (namespace, name, EXPLANATIONS_A_POD),
         )
-        return tuple(Explanation(*row[:4], msgspec.Raw(_unpacked(row[4])), self._replica) for row in rows)
+        return tuple(
+            Explanation(namespace, name, uid, at, msgspec.Raw(_unpacked(body)), self._replica)
+            for _, _, uid, at, body in rows
+        )
 
     def since(self) -> float | None:
         """Return from when on something is kept, in seconds since 1970; None while nothing is."""
@@ -165,6 +161,11 @@ class HistoryFile:
         """Return how much of the file is in use."""
         pages, free = (self._base.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
         return int(pages - free) * _PAGE_BYTES
+
+    def _attempt(self, row: tuple[Any, ...]) -> Attempt:
+        *what, reasons, devices = row
+        counted = msgspec.json.decode(reasons, type=dict[str, int])
+        return Attempt(*what, counted, tuple(filter(None, devices.split(","))), self._replica)
 
     def _keep_attempt(self, attempt: Attempt) -> None:
         who = (attempt.namespace, attempt.name, attempt.pod_uid, attempt.verb)

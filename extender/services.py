@@ -12,6 +12,7 @@ from extender.binder import Binder
 from extender.clock import Clock
 from extender.decisions import Decisions
 from extender.evaluations import Evaluations, Judgement
+from extender.insight import Insight
 from extender.metrics import Metrics
 from extender.readiness import Readiness
 from extender.settings import Settings
@@ -66,4 +67,5 @@ class Services:
     waker: Waker
     decisions: Decisions
     metrics: Metrics
+    insight: Insight
     memos: Memos = field(default_factory=Memos)

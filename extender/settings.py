@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from extender.admission_settings import AdmissionSettings
 from extender.deployment_settings import DeploymentSettings
+from extender.history_settings import HistorySettings
 from scoring.errors import InvalidPolicy
 from scoring.registry import DEFAULT_POLICY, build_policies
 
@@ -46,6 +47,7 @@ class Settings(BaseSettings):
     ``load_average_s``        time constant of the average of utilisation
     ``admission``             what the webhooks do with pods; see ``AdmissionSettings``
     ``deployment``            listeners, lease and identities of a replica in its cluster; see ``DeploymentSettings``
+    ``history``               for how long explanations last, and where; see ``HistorySettings``
     ``reports_wait_s``        after a start, decisions wait at most so long for the nodes known to have devices
     """
 
@@ -90,6 +92,7 @@ class Settings(BaseSettings):
 
     admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
     deployment: DeploymentSettings = Field(default_factory=DeploymentSettings)
+    history: HistorySettings = Field(default_factory=HistorySettings)
 
     @property
     def key_prefix(self) -> str:

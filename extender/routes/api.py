@@ -1,4 +1,4 @@
-"""What people and the live page read: the fleet, recent decisions, and why a pod is where it is or nowhere."""
+"""What people and the live page read: the fleet and recent decisions."""
 
 from __future__ import annotations
 
@@ -32,24 +32,6 @@ def api_router(services: Services) -> APIRouter:
         """Return recent decisions, newest first; ``after`` leaves out those up to that sequence."""
         recent = services.decisions.recent(limit, after)
         return _json({"sequence": services.decisions.sequence, "decisions": [asdict(entry) for entry in recent]})
-
-    @router.get("/explain/{namespace}/{pod}")
-    async def explain(namespace: str, pod: str) -> Response:
-        """Return the newest decision of each kind about a pod, and what it holds now."""
-        known = services.decisions.of_pod(namespace, pod)
-        if not known:
-            message = f"nothing is remembered of pod {namespace}/{pod}: kube-scheduler has not asked about it lately"
-            return _json({"error": message}, 404)
-        uid = max(known.values(), key=lambda entry: entry.sequence).pod_uid
-        holding = services.store.ledger.get(uid)
-        return _json(
-            {
-                "pod": f"{namespace}/{pod}",
-                "uid": uid,
-                "holding": None if holding is None else asdict(holding),
-                "decisions": {str(verb): asdict(decision) for verb, decision in known.items()},
-            }
-        )
 
     return router
 

@@ -33,6 +33,8 @@ class Recorder:
         passed = int((code == Code.FIT).sum())
         if passed < len(code):
             self._services.waker.note_refusal()
+        if passed:
+            self._services.insight.sample(pod)
         found = refusals(reason)
         for code_of_reason, nodes in found.items():
             self._services.metrics.rejections.labels(code_of_reason).inc(nodes)
@@ -131,6 +133,7 @@ class Recorder:
 
     def _finish(self, decision: Decision) -> None:
         self._services.decisions.note(decision)
+        self._services.insight.note(decision)
         if decision.policy:
             self._services.metrics.decisions.labels(decision.verb, decision.policy, decision.outcome).inc()
         _LOG.info(

@@ -1,0 +1,231 @@
+"""The chart, installed by helm on a real control plane, and its programs run with its own configuration and accounts.
+
+A pair is two processes with a host name of their own, as the containers of one pod have it; so they need the right to
+make one (root). Only addresses differ from what the chart says: everything is on loopback.
+"""
+
+import base64
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import yaml
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+
+from extender.certificates import Audience
+from node_agent.simulated_builders import node_description
+from tests.controlplane.api import Json, PatchKind, wait_for
+from tests.controlplane.build import ensure
+from tests.controlplane.hollow import HollowNodes
+from tests.controlplane.kubelet import HollowNode
+from tests.controlplane.loopback import free_ports
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.process import Process
+from tests.controlplane.scheduler import plain_configuration
+
+CHART = Path(__file__).parents[2] / "manifests" / "chart"
+SYSTEM, AGENTS = "tangram-system", "tangram-agents"
+NODES = ("gpu-a", "gpu-b")
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_DAY_S = 86_400
+_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+def may_name_hosts() -> bool:
+    """Tell whether a process with a host name of its own can be made here."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return False
+    command = [unshare, "-u", "hostname", "tangram-probe"]
+    return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One replica in the paired mode."""
+
+    name: str
+    extender: Process
+    scheduler: Process
+    ports: dict[Audience, int]
+
+    def ask(self, path: str, port: int | None = None, *, within_s: float = 3.0) -> httpx2.Response:
+        """Return the answer to a GET on the people's listener; its certificate is not what is looked at here."""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        url = f"https://127.0.0.1:{port or self.ports[Audience.PEOPLE]}{path}"
+        return httpx2.get(url, timeout=within_s, trust_env=False, verify=context)
+
+    def is_ready(self, *, within_s: float = 3.0) -> bool:
+        """Tell whether the probe of both containers succeeds; one that fails returns False."""
+        deadline = time.monotonic() + within_s
+        try:
+            return self.ask("/readyz", within_s=within_s).status_code == httpx2.codes.OK
+        except httpx2.TransportError:
+            time.sleep(max(0.0, min(0.2, deadline - time.monotonic())))
+            return False
+
+
+class Installed:
+    """A release of the chart and what runs of it."""
+
+    def __init__(self, plane: ControlPlane, stack: ExitStack) -> None:
+        self.plane = plane
+        self._stack = stack
+        self.kubeconfig = plane.kubeconfig(plane.directory / "admin.kubeconfig")
+        account = plane.service_account(SYSTEM, "tangram-extender")
+        self._account = plane.kubeconfig(plane.directory / "account.kubeconfig", account)
+
+    def start_pair(self, name: str) -> Pair:
+        """Start extender and kube-scheduler as one pod would: the scheduler when the extender is ready."""
+        directory = self.plane.directory / name
+        directory.mkdir()
+        ports = dict(zip(Audience, free_ports(len(Audience)), strict=True))
+        files = self.plane.api.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/tangram-extender")["data"]
+        settings = directory / "extender.yaml"
+        settings.write_text(yaml.safe_dump(self._extender_settings(files["extender.yaml"], ports, directory)))
+        configuration = directory / "scheduler.yaml"
+        configuration.write_text(yaml.safe_dump(self._scheduler_configuration(files["scheduler.yaml"], ports)))
+        command, environment = [sys.executable, "-m", "extender"], {"TANGRAM_CONFIG": str(settings)}
+        extender = self._process(name, "extender", command, environment)
+        kube_scheduler = [str(ensure("kube-scheduler")), f"--config={configuration}", "--secure-port=0", "--v=2"]
+        pair = Pair(name, extender, self._process(name, "kube-scheduler", kube_scheduler, {}), ports)
+        extender.start()
+        extender.wait_until(pair.is_ready, within_s=60)
+        pair.scheduler.start()
+        return pair
+
+    def lead_webhooks_to(self, pair: Pair) -> None:
+        """Replace the webhooks' Service, which leads nowhere here, by an address; trust is the extender's to write."""
+        for kind in _KINDS:
+            path = f"{_WEBHOOKS}/{kind}/tangram"
+            found = self.plane.api.get(path)
+            for webhook in found["webhooks"]:
+                client = webhook["clientConfig"]
+                way = client["service"]["path"] if "service" in client else "/" + client["url"].split("/", 3)[3]
+                trust = {"caBundle": client["caBundle"]} if "caBundle" in client else {}
+                webhook["clientConfig"] = {"url": f"https://127.0.0.1:{pair.ports[Audience.WEBHOOKS]}{way}", **trust}
+            self.plane.api.replace(path, found)
+        wait_for("the webhooks are trusted", lambda: all(self._trusted(kind) for kind in _KINDS))
+
+    def agent_pod(self, node: str) -> str:
+        """Return the name of the DaemonSet's pod on a node, made by kube-controller-manager."""
+
+        def probe() -> str | None:
+            pods = self.plane.api.items(f"/api/v1/namespaces/{AGENTS}/pods")
+            names = [each["metadata"]["name"] for each in pods if each["spec"].get("nodeName") == node]
+            return names[0] if names else None
+
+        return wait_for(f"an agent's pod on {node}", probe, within_s=60)
+
+    def start_agent(self, node: str, *pairs: Pair) -> Process:
+        """Start the agent's program for a node, with the token that kubelet would project into its pod."""
+        directory = self.plane.directory / f"agent-{node}"
+        directory.mkdir(exist_ok=True)
+        token, trust = directory / "token", directory / "ca.crt"
+        token.write_text(self.plane.token(AGENTS, "tangram-agent", audience="tangram", pod=self.agent_pod(node)))
+        trust.write_text(self.trust())
+        description = directory / "description.json"
+        description.write_bytes(msgspec.json.encode(node_description(node, "A100-40GB", 2)))
+        urls = ",".join(f"https://localhost:{pair.ports[Audience.AGENTS]}" for pair in pairs)
+        settings = {"node": node, "urls": urls, "token_file": token, "ca_file": trust, "metrics_port": 0}
+        settings |= {"simulate": description, "heartbeat_s": 1, "sweep_s": 0.5}
+        environment = {f"TANGRAM_AGENT_{name.upper()}": str(value) for name, value in settings.items()}
+        agent = self._process("agent", node, [sys.executable, "-m", "node_agent"], environment, named=False)
+        agent.start()
+        return agent
+
+    def trust(self) -> str:
+        """Return whom agents have to trust, as the extender published it."""
+        path = f"/api/v1/namespaces/{AGENTS}/configmaps/tangram-trust"
+        return wait_for("trust is published", lambda: self.plane.api.get(path).get("data", {}).get("ca.crt"))
+
+    def expired_token(self, token: str) -> str:
+        """Return the token as the API server would have signed it a day ago, with its own key."""
+        head, claims, _ = token.split(".")
+        content = msgspec.json.decode(_decoded(claims))
+        content |= {name: content[name] - _DAY_S for name in ("exp", "iat", "nbf")}
+        signed = f"{head}.{_encoded(msgspec.json.encode(content))}"
+        key = serialization.load_pem_private_key(self.plane.credentials.service_account_key.read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        r, s = utils.decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        return f"{signed}.{_encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+    def lease_holder(self) -> str:
+        """Return which pair's kube-scheduler holds the lease, empty for none."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/tangram-scheduler"
+        if not self.plane.api.exists(path):
+            return ""
+        return str(self.plane.api.get(path)["spec"].get("holderIdentity") or "").rpartition("_")[0]
+
+    def _extender_settings(self, text: str, ports: dict[Audience, int], directory: Path) -> Json:
+        settings: Json = yaml.safe_load(text)
+        settings["deployment"] |= {f"{audience}_port": port for audience, port in ports.items()}
+        settings["deployment"] |= {"host": "127.0.0.1", "certificates_directory": str(directory / "certificates")}
+        return settings | {"kubeconfig": str(self._account), "reports_wait_s": 5, "heartbeat_s": 1}
+
+    def _scheduler_configuration(self, text: str, ports: dict[Audience, int]) -> Json:
+        configuration: Json = yaml.safe_load(text)
+        configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{ports[Audience.SCHEDULER]}/v1"
+        return configuration | {"clientConnection": {"kubeconfig": str(self._account)}}
+
+    def _process(
+        self, pod: str, name: str, command: list[str], environment: dict[str, str], *, named: bool = True
+    ) -> Process:
+        script = f"hostname {pod} && exec " + " ".join(command)
+        whole = ["unshare", "-u", "sh", "-c", script] if named else command
+        process = Process(f"{pod} {name}", whole, self.plane.directory / f"{pod}-{name}.log", environment)
+        self._stack.callback(process.stop)
+        return process
+
+    def _trusted(self, kind: str) -> bool:
+        found = self.plane.api.get(f"{_WEBHOOKS}/{kind}/tangram")
+        return all(each["clientConfig"].get("caBundle") for each in found["webhooks"])
+
+
+def helm(plane: ControlPlane, *arguments: str) -> str:
+    """Run helm as the cluster's administrator and return its output; RuntimeError with what it said."""
+    environment = {**os.environ, "KUBECONFIG": str(plane.directory / "admin.kubeconfig")}
+    command = [str(ensure("helm")), *arguments, "-n", SYSTEM]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    if answer.returncode:
+        raise RuntimeError(f"helm {' '.join(arguments)}: {answer.stderr[-3000:]}")
+    return answer.stdout
+
+
+@contextmanager
+def install(plane: ControlPlane, *values: str) -> Iterator[Installed]:
+    """Install the chart on a control plane with kube-controller-manager, and two hollow nodes beside it."""
+    sets = [argument for value in ("runtimeClass.create=true", *values) for argument in ("--set", value)]
+    plane.kubeconfig(plane.directory / "admin.kubeconfig")
+    with ExitStack() as stack:
+        hollow = [HollowNode(node) for node in NODES]
+        stack.enter_context(HollowNodes(plane.endpoint(), hollow, status_period_s=0.3))
+        helm(plane, "install", "tangram", str(CHART), "--create-namespace", *sets)
+        plane.start_scheduler(plain_configuration())
+        yield Installed(plane, stack)
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _encoded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def label_restricted(plane: ControlPlane) -> None:
+    """Do what the chart's notes tell the operator: the extender's namespace takes restricted pods only."""
+    labels: dict[str, Any] = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    plane.api.patch(f"/api/v1/namespaces/{SYSTEM}", labels, PatchKind.MERGE)

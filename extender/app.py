@@ -17,6 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from extender.admission import door
 from extender.advertiser import Advertiser
+from extender.alarms import INTERVAL_S as ALARM_INTERVAL_S
+from extender.alarms import Alarms
 from extender.allocation import Injector
 from extender.binder import Binder
 from extender.clock import Clock, SystemClock
@@ -46,6 +48,7 @@ from extender.routes.scheduler import SchedulerRoutes
 from extender.services import Services
 from extender.settings import Settings
 from extender.store import ClusterStore
+from extender.trouble_metrics import ReflectorCollector, TroubleCollector
 from extender.usage import INTERVAL_S as USAGE_INTERVAL_S
 from extender.waker import Waker
 from scoring.outlook import Outlook
@@ -84,6 +87,7 @@ class Extender:
         self._advertiser = Advertiser(
             self.services.store, around.kube, settings, around.clock, self.services.metrics, around.may_act
         )
+        self.alarms = self._watch_trouble()
         web = FastAPI(title="Tangram", lifespan=self._lifespan, redirect_slashes=False)
         web.include_router(api_router(self.services))
         web.include_router(insight_router(self.services))
@@ -98,6 +102,19 @@ class Extender:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
         await self._door(scope, receive, send)
+
+    def _watch_trouble(self) -> Alarms:
+        """Return what tells of devices in trouble; it speaks once the pods on them are known."""
+        services, around = self.services, self._around
+
+        def may_speak() -> bool:
+            return around.may_act() and not services.readiness.missing(around.clock.now())
+
+        registry = services.metrics.registry
+        alarms = Alarms(services.store, around.kube, around.clock, registry, may_speak)
+        registry.register(TroubleCollector(services.store, alarms))
+        registry.register(ReflectorCollector(self._reflector_stats))
+        return alarms
 
     def pod_handler(self) -> PodHandler:
         """Return what takes pods in from a reflector."""
@@ -181,6 +198,7 @@ class Extender:
             "settle": every(settings.settle_interval_s, self._settle),
             "outlook": every(_OUTLOOK_INTERVAL_S, self._refresh_outlook),
             "advertise": every(settings.advertise_interval_s, self._advertiser.round),
+            "alarm": every(ALARM_INTERVAL_S, self.alarms.round),
             "wake": every(min(1.0, settings.wake_interval_s), services.waker.round),
             "follow-up": every(_FOLLOW_UP_INTERVAL_S, services.insight.follow_up),
             "usage": every(USAGE_INTERVAL_S, services.insight.usage.round),

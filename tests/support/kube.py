@@ -36,6 +36,7 @@ class FakeKube:
         self.posted = 0
         self.totals: dict[str, dict[str, str | None]] = {}
         self.annotations: list[tuple[str, str, str | None]] = []
+        self.events: list[EventNote] = []
         self.refuse_reads = 0
         self.refuse_writes = 0
         self._watch = watch
@@ -103,7 +104,9 @@ class FakeKube:
             raise KubeUnreachable("no connection")
 
     async def create_event(self, note: EventNote) -> None:
-        raise NotImplementedError
+        await asyncio.sleep(0)
+        self._maybe_refuse()
+        self.events.append(note)
 
     async def token_review(self, token: str, audiences: Sequence[str]) -> TokenIdentity | None:
         raise NotImplementedError

@@ -32,6 +32,8 @@ _POLICIES = "/apis/admissionregistration.k8s.io/v1"
 _COLLECTIONS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 _START_S = 10.0
 _CONDITIONS = """
@@ -62,10 +64,19 @@ def render(
 
 
 def install(api: Api, objects: list[Json]) -> None:
-    """Put policies and their bindings in, or bring them up to date."""
+    """Put policies, their bindings and webhook configurations in, or bring them up to date."""
     for each in objects:
-        collection = _COLLECTIONS[each["kind"]]
-        api.patch(f"{_POLICIES}/{collection}/{each['metadata']['name']}", each, PatchKind.APPLY)
+        api.patch(_path(each), each, PatchKind.APPLY)
+
+
+def remove(api: Api, objects: list[Json]) -> None:
+    """Take such objects out."""
+    for each in objects:
+        api.delete(_path(each))
+
+
+def _path(found: Json) -> str:
+    return f"{_POLICIES}/{_COLLECTIONS[found['kind']]}/{found['metadata']['name']}"
 
 
 class WebhookServer:
@@ -146,13 +157,6 @@ def validating(server: WebhookServer, asks_ours: str) -> Json:
         "metadata": {"name": "tangram"},
         "webhooks": [_webhook(server, "valid.tangram.dev", VALIDATE_PATH, "Fail", asks_ours)],
     }
-
-
-def install_webhooks(api: Api, *configurations: Json) -> None:
-    """Put webhook configurations in, or bring them up to date."""
-    for each in configurations:
-        collection = each["kind"].lower() + "s"
-        api.patch(f"{_POLICIES}/{collection}/{each['metadata']['name']}", each, PatchKind.APPLY)
 
 
 def _webhook(server: WebhookServer, name: str, path: str, failure_policy: str, condition: str) -> Json:

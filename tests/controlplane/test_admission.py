@@ -17,7 +17,6 @@ from tests.controlplane.conftest import PlaneFactory
 from tests.controlplane.door import (
     WebhookServer,
     install,
-    install_webhooks,
     mutating,
     render,
     validating,
@@ -110,13 +109,11 @@ def front(
     api.create("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
     values = {"admission": {"routedNamespaces": ["batch"], "routedTaints": ["nvidia.com/gpu"]}}
     policies, conditions = render(control_plane_binaries.path("helm"), tmp_path_factory.mktemp("chart"), values)
-    install(api, policies)
     known = fleet(a=[gpu(T4), gpu(T4)], b=[gpu(A100)])
     door = a_door(known, routed_namespaces=("batch",), routed_taints=("nvidia.com/gpu",))
     with WebhookServer(with_injector(webhooks(door)), tmp_path_factory.mktemp("webhook")) as server:
-        install_webhooks(
-            api, mutating(server, **snake(conditions)), validating(server, conditions["asksOurs"]), injecting(server)
-        )
+        ours = [mutating(server, **snake(conditions)), validating(server, conditions["asksOurs"])]
+        install(api, [*policies, *ours, injecting(server)])
         front = Front(plane, server)
         wait_for("the door stands", lambda: stands(api))
         yield front

@@ -9,10 +9,11 @@ from extender.app import Surroundings, create_app
 from extender.authorities import UnusableAuthority
 from extender.deployment_settings import Mode
 from extender.errors import ExtenderError, KubeUnreachable
-from extender.kube import KubeClient
+from extender.kube import KubeClient, KubeOptions
 from extender.logs import set_up_logs
 from extender.serving import server_for
 from extender.settings import InvalidSettings, Settings, load_settings
+from extender.transport import Limits
 
 _WRONG_SETTINGS = 2
 _NO_CLUSTER = 3
@@ -23,9 +24,18 @@ def connect(settings: Settings) -> KubeClient:
 
     Raises KubeUnreachable when there is no such configuration.
     """
+    options = options_of(settings)
     if settings.kubeconfig:
-        return KubeClient.from_kubeconfig(Path(settings.kubeconfig))
-    return KubeClient.from_url(settings.api_server) if settings.api_server else KubeClient.in_cluster()
+        return KubeClient.from_kubeconfig(Path(settings.kubeconfig), options=options)
+    if settings.api_server:
+        return KubeClient.from_url(settings.api_server, options=options)
+    return KubeClient.in_cluster(options)
+
+
+def options_of(settings: Settings) -> KubeOptions:
+    """Return how the API server is talked to: one call within ``kube_timeout_s``, a page of a list has longer."""
+    limits = Limits(connect_timeout_s=settings.kube_timeout_s, read_timeout_s=settings.kube_timeout_s)
+    return KubeOptions(limits=limits, strict_x509=settings.kube_strict_x509)
 
 
 def main() -> int:

@@ -208,7 +208,7 @@ class KubeClient:
         query = {"limit": str(limit)}
         if continue_token:
             query["continue"] = continue_token
-        return self._transport.get(path, query)
+        return self._transport.get(path, query, self._options.limits.list_timeout_s)
 
     def open_watch(self, path: str, resource_version: str, timeout_s: int, silence_s: float) -> WatchStream:
         """Watch with bookmarks from there on, for ``timeout_s`` at most; ``silence_s`` without a byte ends it."""

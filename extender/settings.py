@@ -40,7 +40,8 @@ class Settings(BaseSettings):
     ``api_server``            plain address of the API server; empty: that of the pod's own cluster
     ``kubeconfig``            file that says how to reach the API server, for running outside a cluster
     ``bind_deadline_s``       a bind answers within this; keep it below the scheduler's ``httpTimeout`` and the lease
-    ``kube_timeout_s``        one call to the API server
+    ``kube_timeout_s``        one call to the API server; a page of a list has longer
+    ``kube_strict_x509``      False takes API server certificates without key identifiers, as older clusters have them
     ``unknown_settle_s``      a bind without an answer may land for so long; a later read without a node frees it
     ``stale_after_s``         a node whose last report is older takes nothing new
     ``settle_s``              freshly placed pods count as load for so long, until NVML shows them
@@ -67,6 +68,7 @@ class Settings(BaseSettings):
     max_nodes: int = Field(20_000, ge=1, le=200_000)
 
     kube_timeout_s: float = Field(1.5, gt=0, le=60)
+    kube_strict_x509: bool = True
     bind_deadline_s: float = Field(4.0, gt=0, le=60)
     bind_reads: int = Field(3, ge=1, le=20)
     unknown_settle_s: float = Field(30.0, gt=0, le=600)

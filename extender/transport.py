@@ -36,12 +36,14 @@ _ERROR_BODY_BYTES = 64 * 1024
 class Limits:
     """Bounds of every call.
 
-    ``connect_timeout_s`` and ``read_timeout_s`` are seconds for connecting and between two packets; ``answer_bytes``
-    bounds one answer (a page of a list), ``line_bytes`` one watch event: etcd refuses objects above 1.5 MiB.
+    ``connect_timeout_s`` and ``read_timeout_s`` are seconds for connecting and between two packets, ``list_timeout_s``
+    the same for a page of a list, which the API server may have to gather first; ``answer_bytes`` bounds one answer,
+    ``line_bytes`` one watch event: etcd refuses objects above 1.5 MiB.
     """
 
     connect_timeout_s: float = 3.0
     read_timeout_s: float = 10.0
+    list_timeout_s: float = 10.0
     answer_bytes: int = 64 * 1024 * 1024
     line_bytes: int = 8 * 1024 * 1024
 
@@ -75,13 +77,17 @@ class Transport:
         self._authorise = authorise
         self._monotonic = monotonic
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    def get(self, path: str, query: Mapping[str, str] | None = None, read_timeout_s: float | None = None) -> bytes:
         """Read; a connection that broke is tried once more, as nothing can happen twice.
 
-        Raises KubeRefused for every status but 2xx, KubeUnreachable, OutcomeUnknown, UnreadableAnswer.
+        ``read_timeout_s`` stands in for the limit of that name. Raises KubeRefused for every status but 2xx,
+        KubeUnreachable, OutcomeUnknown, UnreadableAnswer.
         """
         once_more = urllib3.Retry(total=1, redirect=0, status=0, other=0, backoff_factor=0)
-        response = self._request("GET", path, query, retries=once_more, timeout=self._timeout())
+        timeout = urllib3.Timeout(
+            connect=self.limits.connect_timeout_s, read=read_timeout_s or self.limits.read_timeout_s
+        )
+        response = self._request("GET", path, query, retries=once_more, timeout=timeout)
         return self._answer(response)
 
     def send(

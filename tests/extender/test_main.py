@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.__main__ import connect
+from extender.__main__ import connect, options_of
 from extender.errors import KubeUnreachable
 from extender.settings import InvalidSettings, load_settings
 
@@ -26,3 +26,18 @@ def test_without_either_the_pods_own_cluster_is_meant(monkeypatch: pytest.Monkey
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(KubeUnreachable, match="service account of this pod"):
         connect(load_settings({}))
+
+
+def test_calls_to_the_api_server_are_bounded_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANGRAM_KUBE_TIMEOUT_S", "0.75")
+    options = options_of(load_settings({}))
+    assert (options.limits.connect_timeout_s, options.limits.read_timeout_s) == (0.75, 0.75)
+    assert options.limits.list_timeout_s > options.limits.read_timeout_s
+    assert options.strict_x509
+
+
+def test_certificates_without_key_identifiers_are_accepted_where_the_operator_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TANGRAM_KUBE_STRICT_X509", "false")
+    assert not options_of(load_settings({})).strict_x509

@@ -9,7 +9,7 @@ from extender.fleet_metrics import FleetText
 from extender.pages.waiting import WaitingPods
 from extender.reflection import ReflectorStats
 from extender.services import Services
-from extender.state_metrics import StateCollector
+from extender.state_metrics import StateCollector, UsageCollector
 from extender.store import ClusterStore
 
 REPORTS = "reports"
@@ -20,7 +20,7 @@ Stats = Callable[[], Mapping[str, ReflectorStats]]
 
 
 def expose_state(services: Services, waiting: WaitingPods, stats: Stats) -> None:
-    """Register the state's gauges and the fleet's text."""
+    """Register the state's gauges, GPU hours and the fleet's text."""
 
     def ages_s() -> dict[str, float]:
         now = time.monotonic()
@@ -32,6 +32,7 @@ def expose_state(services: Services, waiting: WaitingPods, stats: Stats) -> None
         return [each.message for each in waiting.oldest(_ALL)]
 
     services.metrics.registry.register(StateCollector(services.store, messages, ages_s))
+    services.metrics.registry.register(UsageCollector(services.insight.usage))
     services.metrics.add_part(FleetText(services.store).part)
 
 

@@ -54,7 +54,19 @@ BIND_CONFLICTS = _counter("bind_conflicts", "Binds lost because the world had ch
 REPORTS = _counter("reports", "Agent reports by what became of them", "outcome")
 ADVERTISEMENTS = _counter("advertisements", "Writes of node totals by outcome", "outcome")
 WAKES = _counter("wakes", "Node annotations written to wake waiting pods", "outcome")
-ADMISSIONS = _counter("admissions", "Pods that a webhook looked at, by what became of them", "webhook", "outcome")
+ADMISSIONS = _counter("admissions", "Pods judged at admission, by webhook and outcome", "webhook", "outcome")
+TROUBLE_EVENTS = _counter("trouble_events", "Events about devices in trouble by what became of them", "outcome")
+REFLECTOR = tuple(
+    _counter(f"reflector_{name}", words, "kind")
+    for name, words in {
+        "lists": "Lists that were begun",
+        "watches": "Watches that were begun",
+        "events": "Objects that watches set or deleted",
+        "skips": "Objects that could not be decoded",
+        "gone": "Answers 410: the version to watch from is too old",
+        "errors": "Everything else that ended a list or a watch early",
+    }.items()
+)
 SETTLED = _counter("settled", "Reservations settled by a later read", "outcome")
 
 NODES = _gauge("nodes", "Nodes by what is known of them", "state")
@@ -62,6 +74,15 @@ HOLDINGS = _gauge("holdings", "Pods that hold something of a node", "phase")
 BOOKS_DRIFT = _gauge("books_drift", "Contradictions between books, pods and hardware", "kind")
 SNAPSHOT_AGE = _gauge("snapshot_age_seconds", "Time since the newest word from each source of the state", "source")
 WAITING = _gauge("pods_waiting", "Pods that ask for devices and have no node yet, by what stands in the way", "reason")
+SILENCE = _gauge("reflector_silence_seconds", "Time since the API server was heard last", "kind")
+IN_TROUBLE = _gauge("devices_in_trouble", "Devices in trouble by kind", "kind")
+PODS_IN_TROUBLE = _gauge(
+    "pods_on_devices_in_trouble",
+    "Pods that hold a share of a device in trouble; at most a thousand are named",
+    *("namespace", "pod", "node", "uuid", "kind"),
+)
+HOURS_BOOKED = _counter("gpu_hours_booked", "GPU hours that pods booked since the process began", "namespace")
+HOURS_IDLE = _counter("gpu_hours_idle", "GPU hours that pods booked and left idle since then", "namespace")
 
 DEVICES = _of_nodes("gpu_devices", "Devices by whether they take new pods", "state")
 MEMORY_TOTAL = _of_nodes("gpu_memory_total_bytes", "Schedulable memory of the devices")
@@ -87,7 +108,6 @@ COUNTERS = (
     REPORTS,
     ADVERTISEMENTS,
     WAKES,
-    ADMISSIONS,
     SETTLED,
 )
 STATE = (NODES, HOLDINGS, BOOKS_DRIFT, SNAPSHOT_AGE, WAITING)
@@ -103,5 +123,15 @@ FLEET = (
     SHARES_ON_OUT,
     SHARED_PODS,
 )
-EXTENDER_FAMILIES = (*COUNTERS, REQUEST_SECONDS, *STATE, *FLEET)
-"""Everything that every extender exports; replicas in a cluster add the refusals of ``identity``."""
+USAGE = (HOURS_BOOKED, HOURS_IDLE)
+ELSEWHERE = (ADMISSIONS, TROUBLE_EVENTS, *REFLECTOR, SILENCE, IN_TROUBLE, PODS_IN_TROUBLE)
+"""Counted or collected by modules of their own, under these names."""
+
+REFUSALS = (
+    _counter("agent_refusals", "Agent reports refused, by reason", "reason"),
+    _counter("viewer_refusals", "Viewers refused pod names, by reason", "reason"),
+)
+"""Of a replica in a cluster, where callers have to say who they are."""
+
+EXTENDER_FAMILIES = (*COUNTERS, REQUEST_SECONDS, *STATE, *FLEET, *USAGE, *ELSEWHERE, *REFUSALS)
+"""Everything that an extender exports."""

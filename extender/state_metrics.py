@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 import numpy as np
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from extender import metric_families as families
 from extender.metric_families import Family
 from extender.store import ClusterStore
+from extender.usage import UsageTracker
 from scoring.fleet import NodeState
 from scoring.status import Reason
 
@@ -63,6 +64,27 @@ class StateCollector(Collector):
         yield families.BOOKS_DRIFT, _drift(self._store)
         yield families.SNAPSHOT_AGE, self._ages_s()
         yield families.WAITING, waiting_by_reason(self._messages())
+
+
+class UsageCollector(Collector):
+    """GPU hours by namespace, as the tracker has added them up."""
+
+    def __init__(self, usage: UsageTracker) -> None:
+        self._usage = usage
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the counters as they are now."""
+        booked, idle = self.describe()
+        assert isinstance(booked, CounterMetricFamily)
+        assert isinstance(idle, CounterMetricFamily)
+        for namespace, hours in self._usage.hours().items():
+            booked.add_metric([namespace], hours.booked)
+            idle.add_metric([namespace], hours.idle)
+        yield from (booked, idle)
+
+    def describe(self) -> tuple[Metric, ...]:
+        """Return the families without values."""
+        return tuple(CounterMetricFamily(each.name, each.words, labels=each.labels) for each in families.USAGE)
 
 
 def waiting_by_reason(messages: Iterable[str]) -> dict[str, float]:

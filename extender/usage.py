@@ -45,13 +45,14 @@ class Holder:
     booked_milli: int
     used_mib: int
     used_ratio: float | None
+    is_shared: bool = False
     idle_s: float = 0.0
 
     @property
     def is_over(self) -> bool:
-        """Return whether it uses more than it booked, beyond what measuring blurs."""
+        """Return whether it uses more than it booked, beyond what measuring blurs; time only on a shared device."""
         over_time = self.used_ratio is not None and self.used_ratio > self.booked_milli / 1000 + OVER_RATIO
-        return self.used_mib > self.booked_mib + OVER_MIB or over_time
+        return self.used_mib > self.booked_mib + OVER_MIB or (over_time and self.is_shared)
 
 
 @dataclass(slots=True)
@@ -102,6 +103,10 @@ class UsageTracker:
         for key in self._seen.keys() - met:
             del self._seen[key]
 
+    def hours(self) -> Mapping[str, Hours]:
+        """Return GPU hours by namespace so far; not to be changed by the caller."""
+        return self._hours
+
     def view(self, idle_after_s: float = IDLE_AFTER_S) -> UsageView:
         """Return what stands out now."""
         now = self.clock.now()
@@ -137,7 +142,15 @@ class UsageTracker:
             self._add(holding, booking, elapsed_s, is_idle=is_idle and before.idle_since is not None)
         pod = holding.pod
         holder = Holder(
-            pod.namespace, pod.name, holding.node, booking.uuid, booking.memory_mib, booking.compute_milli, mib, ratio
+            pod.namespace,
+            pod.name,
+            holding.node,
+            booking.uuid,
+            booking.memory_mib,
+            booking.compute_milli,
+            mib,
+            ratio,
+            is_shared=not alone,
         )
         self._seen[key] = _Seen(now, idle_since, holder)
 

@@ -45,8 +45,8 @@ class Credentials:
     tokens: Path
 
 
-def write_credentials(directory: Path, users: Sequence[User]) -> Credentials:
-    """Make fresh credentials in `directory` for a server on 127.0.0.1 that knows `users`."""
+def write_credentials(directory: Path, users: Sequence[User], names: Sequence[str] = ()) -> Credentials:
+    """Make fresh credentials in `directory` for a server on 127.0.0.1, and of other `names`, that knows `users`."""
     files = Credentials(
         authority=directory / "ca.crt",
         certificate=directory / "apiserver.crt",
@@ -56,7 +56,7 @@ def write_credentials(directory: Path, users: Sequence[User]) -> Credentials:
     )
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
     authority.cert_pem.write_to_path(files.authority)
-    server = authority.issue_cert("127.0.0.1", "localhost", key_type=trustme.KeyType.ECDSA)
+    server = authority.issue_cert("127.0.0.1", "localhost", *names, key_type=trustme.KeyType.ECDSA)
     for position, pem in enumerate(server.cert_chain_pems):
         pem.write_to_path(files.certificate, append=position > 0)
     server.private_key_pem.write_to_path(files.key)

@@ -66,16 +66,23 @@ def ensure(program: str, *, kubernetes_version: str = KUBERNETES_VERSION) -> Pat
     if program not in PROGRAMS:
         message = f"program {program!r} is not one of {', '.join(PROGRAMS)}"
         raise ValueError(message)
+    _go_version()
+    if program in ETCD_PROGRAMS:
+        return ensure_of(etcd_module(), program)
+    if program in HELM_PROGRAMS:
+        return ensure_of(helm_module(), program)
+    cache = cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    with _lock(cache / f"module-{kubernetes_version}.lock", f"the module of Kubernetes {kubernetes_version}"):
+        module = kubernetes_module(kubernetes_version, cache / "modules")
+    return ensure_of(module, program)
+
+
+def ensure_of(module: GoModule, program: str) -> Path:
+    """Return the path of a built program of any module. Raises as `ensure` does."""
     go_version = _go_version()
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
-    if program in ETCD_PROGRAMS:
-        module = etcd_module()
-    elif program in HELM_PROGRAMS:
-        module = helm_module()
-    else:
-        with _lock(cache / f"module-{kubernetes_version}.lock", f"the module of Kubernetes {kubernetes_version}"):
-            module = kubernetes_module(kubernetes_version, cache / "modules")
     target = cache / f"{module.name}-v{module.version}-{_key(module, go_version)}" / program
     if not target.exists():
         target.parent.mkdir(exist_ok=True)
@@ -119,7 +126,7 @@ def _build(module: GoModule, program: str, target: Path) -> None:
     log = target.with_name(f"{program}.log")
     with log.open("w", encoding="utf-8") as output:
         # Without cgo the programs depend on nothing of the machine, and no C compiler is needed.
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+        environment = {**os.environ, "CGO_ENABLED": "1" if module.cgo else "0", "GOWORK": "off"}
         build = subprocess.Popen(command, cwd=module.directory, stdout=output, stderr=output, env=environment)
         try:
             _report_until_done(build, label)

@@ -26,13 +26,17 @@ HELM_PROGRAMS = ("helm",)
 
 @dataclass(frozen=True, slots=True)
 class GoModule:
-    """One module of ours: where its files are, and the main package behind each program it provides."""
+    """One module of ours: where its files are, and the main package behind each program it provides.
+
+    With `cgo` the programs need a C compiler, and the machine's C library when they run.
+    """
 
     name: str
     version: str
     directory: Path
     packages: Mapping[str, str]
     linker_flags: str
+    cgo: bool = False
 
 
 def etcd_module() -> GoModule:
@@ -55,7 +59,7 @@ def kubernetes_module(version: str, generated: Path) -> GoModule:
         if not (directory / "go.sum").exists():
             write_kubernetes_module(version, directory)
     packages = {program: f"k8s.io/kubernetes/cmd/{program}" for program in KUBERNETES_PROGRAMS}
-    return GoModule("kubernetes", version, directory, packages, _version_flags(version))
+    return GoModule("kubernetes", version, directory, packages, version_flags(version))
 
 
 def write_kubernetes_module(version: str, directory: Path) -> None:
@@ -91,7 +95,7 @@ def _kubernetes_go_mod(version: str) -> str:
     )
 
 
-def _version_flags(version: str) -> str:
+def version_flags(version: str) -> str:
     """Stamp the version, which a release build does and a plain `go build` leaves at v0.0.0-master."""
     major, minor, _ = version.split(".")
     stamps = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}

@@ -14,13 +14,18 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
+from node_agent.health import HealthTimes
 from node_agent.pace import PaceTimes
 from node_agent.simulated_builders import mixed_fleet
 from node_agent.simulated_description import Description, Fault
 from node_agent.simulated_fleet import FleetTimes, SimulatedFleet
 from tests.controlplane.api import wait_for
 
-_EAGER = FleetTimes(sweep_s=0.5, pace=PaceTimes(gap_s=0.2, backoff_first_s=0.1, backoff_limit_s=1.0, first_s=0.2))
+_EAGER = FleetTimes(
+    sweep_s=0.5,
+    pace=PaceTimes(gap_s=0.2, backoff_first_s=0.1, backoff_limit_s=1.0, first_s=0.2),
+    health=HealthTimes(suspect_s=2.0, rest_s=1.0, probation_s=2.0),
+)
 _CALL_S = 10.0
 
 

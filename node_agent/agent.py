@@ -90,7 +90,7 @@ class Agent:
         heard = parts.outlet.heard()
         readings = parts.reader.read()
         # A driver that does not answer says nothing about single devices: what was known of them stands.
-        is_fresh = readings.state in {NodeState.OK, NodeState.DEGRADED}
+        is_fresh = readings.state in {NodeState.OK, NodeState.DEGRADED, NodeState.NO_GPU}
         health = parts.health
         verdicts = health.observe(readings, self._clock(), heard.cordoned) if is_fresh else health.verdicts()
         circumstances = Circumstances(bookings=heard.bookings, verdicts=verdicts, claims=parts.claims())

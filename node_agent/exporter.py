@@ -21,6 +21,7 @@ from node_agent.overuse import Share, shares
 from node_agent.publisher import Tally
 from node_agent.readings import DeviceReading
 from node_agent.report import Device, Health
+from node_agent.xid_targets import xid_targets
 
 MIB = 1024 * 1024
 _DEVICE = ("node", "gpu_uuid", "gpu_index", "mig_uuid", "mig_profile")
@@ -59,14 +60,21 @@ class SweepCollector(Collector):
             self._sweep, self._seen_at_s = sweep, time.monotonic()
             for error in sweep.readings.errors:
                 self._errors[error.call, error.code] += error.count
-            for event in sweep.readings.events:
-                self._xids[event.uuid, event.xid] += 1
-                self._last_xid[event.uuid] = time.time()
-            present = {device.uuid for device in sweep.report.devices}
-            for key in [key for key in self._xids if key[0] not in present]:
-                del self._xids[key]
+            self._count_xids(sweep)
         if sweep.readings.age_s == 0:
             self.durations.observe(sweep.readings.duration_s)
+
+    def _count_xids(self, sweep: Sweep) -> None:
+        readings = {device.uuid: device for device in sweep.readings.devices}
+        for event in sweep.readings.events:
+            for uuid in xid_targets(event, readings):
+                self._xids[uuid, event.xid] += 1
+                self._last_xid[uuid] = time.time()
+        present = {device.uuid for device in sweep.report.devices}
+        for key in [key for key in self._xids if key[0] not in present]:
+            del self._xids[key]
+        for uuid in self._last_xid.keys() - present:
+            del self._last_xid[uuid]
 
     def collect(self) -> Iterable[Metric]:
         """Build all series of this moment."""

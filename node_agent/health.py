@@ -29,6 +29,7 @@ from node_agent.health_memory import Remembered
 from node_agent.health_rules import Action, Rule
 from node_agent.readings import Counters, DeviceReading, Readings
 from node_agent.report import Health
+from node_agent.xid_targets import xid_targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +83,23 @@ class HealthTracker:
         ``now_s`` is a monotonic time. A device that was there and is missing from a sweep is lost; it stays in the
         answer until it returns or ``forget`` is called.
         """
-        for event in readings.events:
-            self._take_xid(self._record(event.uuid, now_s), event.xid, now_s)
-        self._held = held = frozenset(cordoned)
         present = {device.uuid: device for device in readings.devices}
+        for event in readings.events:
+            for uuid in xid_targets(event, present):
+                self._take_xid(self._record(uuid, now_s), event.xid, now_s)
+        self._held = held = frozenset(cordoned)
         for uuid, device in present.items():
             record = self._record(uuid, now_s)
             self._take_cordon(record, is_cordoned=uuid in held, now_s=now_s)
             self._take_device(record, device, now_s)
-        for uuid in self._records.keys() - present.keys():
-            self._lose(self._records[uuid], "no longer listed by the driver", now_s)
+        self._take_instances({mig.uuid for device in present.values() for mig in device.mig_devices}, now_s)
+        for uuid, record in self._records.items():
+            if uuid not in present and not _is_instance(uuid):
+                self._lose(record, "no longer listed by the driver", now_s)
         return self.verdicts()
 
     def verdicts(self) -> dict[str, Verdict]:
-        """Return the verdicts as they stand, without a new sweep; MIG instances only where one is cordoned itself."""
+        """Return the verdicts as they stand, without a new sweep; of MIG instances only those with one of their own."""
         instances = {uuid: _CORDONED for uuid in self._held if uuid not in self._records}
         return {**instances, **{uuid: self._verdict(record) for uuid, record in self._records.items()}}
 
@@ -131,6 +135,16 @@ class HealthTracker:
 
     def _record(self, uuid: str, now_s: float) -> _Record:
         return self._records.setdefault(uuid, _Record(since_s=now_s))
+
+    def _take_instances(self, present: set[str], now_s: float) -> None:
+        """Let time pass for instances with a fault of their own; one that was taken apart is forgotten."""
+        for uuid in [uuid for uuid in self._records if _is_instance(uuid)]:
+            if uuid not in present:
+                del self._records[uuid]
+                continue
+            record = self._records[uuid]
+            self._take_cordon(record, is_cordoned=uuid in self._held, now_s=now_s)
+            self._age(record, now_s, was_reset=False)
 
     def _take_xid(self, record: _Record, xid: int, now_s: float) -> None:
         record.xid_counts[xid] = record.xid_counts.get(xid, 0) + 1
@@ -239,6 +253,11 @@ def _standing(counters: Counters) -> Iterator[tuple[str, Rule]]:
         yield rules.FABRIC_INCOMPLETE.words, rules.FABRIC_INCOMPLETE
     if counters.clocks_event_reasons and counters.clocks_event_reasons & rules.HARDWARE_SLOWDOWN_BITS:
         yield rules.HARDWARE_SLOWDOWN.words, rules.HARDWARE_SLOWDOWN
+
+
+def _is_instance(uuid: str) -> bool:
+    """Tell a MIG instance by its UUID, which begins so with every driver (node-side.md 1.5, uuid)."""
+    return uuid.startswith("MIG-")
 
 
 def _grew(before: int | None, after: int | None) -> bool:

@@ -84,7 +84,7 @@ REMAP_PENDING = Rule(Action.RESET, "row remap waits for a reset", "section 1.5: 
 REMAP_FAILED = Rule(Action.REPLACE, "row remap failed", "section 1.5: row remap, failure means replace")
 RETIRED_PENDING = Rule(Action.RESET, "page retirement waits for a reset", "section 1.5: retired pages")
 UNCORRECTED_ECC = Rule(Action.SUSPECT, "new uncorrected ECC errors", "node-side.md 4.4: alert list")
-FABRIC_INCOMPLETE = Rule(Action.SUSPECT, "NVLink fabric is not complete", "section 1.5: fabric; 7, rule 6")
+FABRIC_INCOMPLETE = Rule(Action.REST, "NVLink fabric is not complete", "section 1.5: fabric; 7, rule 6")
 HARDWARE_SLOWDOWN = Rule(Action.SUSPECT, "hardware holds the clocks down", "section 1.5: throttling bits 0x40 and 0x80")
 
 HARDWARE_SLOWDOWN_BITS = 0x40 | 0x80

@@ -153,8 +153,18 @@ def _judged(reading: DeviceReading, verdicts: Mapping[str, Verdict]) -> Verdict:
     return verdict
 
 
+_GRAVITY = {
+    Health.HEALTHY: 0,
+    Health.SUSPECT: 1,
+    Health.PROBATION: 2,
+    Health.OUT: 3,
+    Health.LOST: 4,
+    Health.CORDONED: 5,
+}
+
+
 def _worse(parent: Verdict, own: Verdict) -> Verdict:
-    return own if own.health is Health.CORDONED or parent.health is Health.HEALTHY else parent
+    return own if _GRAVITY[own.health] >= _GRAVITY[parent.health] else parent
 
 
 def _physical(reading: DeviceReading, verdict: Verdict, claims: Claims, occupancy: Occupancy) -> Device:
@@ -200,6 +210,7 @@ def _instance(
         used_mib=instance.used_mib,
         foreign_mib=occupancy.foreign_mib,
         sm_milli=_sm_milli(instance.sm_count, parent.sm_count),
+        utilisation=instance.sm_active,
         health=verdict.health,
         fault=verdict.fault,
         owner=owner_of(instance.uuid, claims, has_usage=bool(occupancy.usage)),
@@ -226,7 +237,7 @@ def _sm_milli(instance_sm: int | None, parent_sm: int | None) -> int:
 def load_of(reading: DeviceReading) -> float | None:
     """Return the load signal of a device, 0..1: SM activity where GPM offers it, else NVML's utilisation.
 
-    Node-side.md 7, rule 5. A split device has none: NVML does not measure it, and instances are exclusive anyway.
+    Node-side.md 7, rule 5. A split device has none: NVML does not measure it. Its instances have one from Hopper on.
     """
     if reading.mig_enabled:
         return None

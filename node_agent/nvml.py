@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from ctypes import byref
+from functools import partial
 from typing import Any, cast
 
 import pynvml
@@ -39,6 +40,7 @@ from node_agent.nvml_outcome import (
     NOT_SUPPORTED,
     SUCCESS,
     TIMEOUT,
+    VERSION_MISMATCH,
     Kind,
     Outcome,
 )
@@ -47,6 +49,8 @@ _XID_EVENT = 0x8
 _WATCHED_EVENTS = _XID_EVENT | 0x100 | 0x4000 | 0x8000
 _GPM_SM_ACTIVE = 2
 _REPEATS = 3
+_FABRIC_STRUCTS = ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
+"""Newest first; a driver that does not accept one is asked with the older (node-side.md 1.3, code 25)."""
 
 
 class WrongBindingError(Exception):
@@ -121,10 +125,19 @@ class Nvml(MigQuestions, HealthQuestions):
 
     def fabric_state(self, handle: Handle) -> Outcome[tuple[int, str]]:
         """Ask for the NVLink fabric: (state, ``<cluster uuid>.<clique>`` where it spans nodes, else empty)."""
-        if not hasattr(pynvml, "c_nvmlGpuFabricInfo_v3_t"):
-            return Outcome(Kind.UNSUPPORTED, code=FUNCTION_NOT_FOUND)
-        info = pynvml.c_nvmlGpuFabricInfo_v3_t()
-        return mapped(self.ask("nvmlDeviceGetGpuFabricInfoV", handle, byref(info)), lambda _: fabric_of(info))
+        outcome: Outcome[tuple[int, str]] = Outcome(Kind.UNSUPPORTED, code=FUNCTION_NOT_FOUND)
+        for struct in _FABRIC_STRUCTS:
+            info = getattr(pynvml, struct)() if hasattr(pynvml, struct) else None
+            if info is not None:
+                asked = self.ask("nvmlDeviceGetGpuFabricInfoV", handle, byref(info))
+                outcome = mapped(asked, partial(_fabric, info))
+            if outcome.code != VERSION_MISMATCH:
+                break
+        return outcome
+
+    def common_ancestor(self, first: Handle, second: Handle) -> Outcome[int]:
+        """Ask how close two devices are on the bus: 0 one board, 10..30 one host bridge, 40 one NUMA node, 50 none."""
+        return mapped(self.ask("nvmlDeviceGetTopologyCommonAncestor", first, second), int)
 
     def nvlink_peer(self, handle: Handle, link: int) -> Outcome[str]:
         """Ask where a link leads: the peer's PCI address, ``switch`` for an NVSwitch, empty for a link that is down."""
@@ -171,10 +184,17 @@ class Nvml(MigQuestions, HealthQuestions):
 
     def gpm_sample(self, handle: Handle) -> Outcome[object]:
         """Take a sample; two of them, 100 ms or more apart, give an activity. Free it with ``gpm_free``."""
+        return self._gpm_sample("nvmlGpmSampleGet", handle)
+
+    def gpm_instance_sample(self, parent: Handle, gi_id: int) -> Outcome[object]:
+        """Take a sample of one GPU instance."""
+        return self._gpm_sample("nvmlGpmMigSampleGet", parent, gi_id)
+
+    def _gpm_sample(self, call: str, *whose: object) -> Outcome[object]:
         sample = self.ask("nvmlGpmSampleAlloc")
         if sample.kind is not Kind.VALUE:
             return sample
-        taken = self.ask("nvmlGpmSampleGet", handle, sample.value)
+        taken = self.ask(call, *whose, sample.value)
         if taken.kind is not Kind.VALUE:
             self.gpm_free(sample.value)
             return taken
@@ -248,3 +268,8 @@ class Nvml(MigQuestions, HealthQuestions):
         if kind is not Kind.UNSUPPORTED and code not in {SUCCESS, INVALID_ARGUMENT, NOT_FOUND, TIMEOUT}:
             self.errors[call, code] += 1
         return Outcome(kind, code=code)
+
+
+def _fabric(info: Any, _answer: object) -> tuple[int, str]:  # noqa: ANN401 - a ctypes struct
+    """Read the struct that the driver filled in; the binding's own answer is only a code."""
+    return fabric_of(info)

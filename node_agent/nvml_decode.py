@@ -14,6 +14,9 @@ MAX_PID = 4_194_304
 
 FABRIC_COMPLETED = 3
 
+SHARED_WITH_HOST = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (11, 0), (12, 1)})
+"""Compute capabilities of chips whose memory is the host's: Jetson, and GB10 (12.1) (node-side.md 2.1, 2.2)."""
+
 _CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, 3: 192}
 _CORES_PER_SM_ELSE = 128
 

@@ -33,7 +33,7 @@ class ProcessReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class MigReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One MIG instance of a device, as the driver describes it."""
+    """One MIG instance of a device, as the driver describes it; ``sm_active`` is a share of its own SMs, 0..1."""
 
     uuid: str
     profile: str
@@ -45,6 +45,7 @@ class MigReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     total_mib: int | None = None
     reserved_mib: int | None = None
     used_mib: int | None = None
+    sm_active: float | None = None
     processes: tuple[ProcessReading, ...] = ()
 
 

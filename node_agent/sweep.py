@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from node_agent.node_state import no_devices, state_of_sweep
 from node_agent.nvml import Nvml
 from node_agent.nvml_asker import Handle
-from node_agent.nvml_decode import sm_count_of
+from node_agent.nvml_decode import Memory, sm_count_of
 from node_agent.nvml_outcome import Kind
-from node_agent.readings import CallError, Counters, DeviceReading, MigReading, ProcessReading, Readings
-from node_agent.sweep_processes import ProcessReader
-from node_agent.topology import link_groups, numa_node
+from node_agent.readings import CallError, DeviceReading, MigReading, Readings
+from node_agent.sweep_gpm import GpmReader
+from node_agent.sweep_health import counters_of, with_power
+from node_agent.sweep_processes import ProcessReader, used_mib_of
+from node_agent.topology import SAME_NUMA_NODE, link_groups, near_groups, numa_node
 
 MAX_LINKS = 36
 
@@ -42,7 +44,6 @@ class _Device:
     reading: DeviceReading
     migs: list[tuple[Handle, MigReading]] = field(default_factory=list)
     gpm: bool = False
-    gpm_sample: object | None = None
     health_due_s: float = 0.0
     power_due_s: float = 0.0
 
@@ -62,6 +63,7 @@ class Sweeper:
         self._identity_due_s = 0.0
         self._versions = ("", "")
         self._processes = ProcessReader(nvml)
+        self._gpm = GpmReader(nvml)
 
     def handles(self) -> list[Handle]:
         """Return the handles of the devices that can be used, for event registration."""
@@ -108,17 +110,17 @@ class Sweeper:
             known = before.get(index)
             reading = self._identity(index, handle.value, uuid.value)
             self._devices[index] = _Device(handle.value, reading, self._instances(handle.value, reading))
-            self._devices[index].gpm = bool(self._nvml.gpm_supported(handle.value).value) and not reading.mig_enabled
+            self._devices[index].gpm = bool(self._nvml.gpm_supported(handle.value).value)
             if known is not None:
                 self._keep(known, self._devices[index])
         self._tell_twins_apart()
         self._link()
+        self._locate()
+        self._gpm.keep(uuid for device in self._devices.values() for uuid in _uuids_of(device))
         self._uuids.update({index: device.reading.uuid for index, device in self._devices.items()})
 
     def _keep(self, known: _Device, device: _Device) -> None:
         """Carry over what was measured on the slower cadences."""
-        if known.gpm_sample is not None:
-            self._nvml.gpm_free(known.gpm_sample)
         if known.reading.uuid == device.reading.uuid:
             old = known.reading
             device.health_due_s, device.power_due_s = known.health_due_s, known.power_due_s
@@ -174,13 +176,12 @@ class Sweeper:
         """Two devices with one UUID (cloned vGPU): the second is known by UUID and address."""
         seen: set[str] = set()
         for device in self._devices.values():
-            if device.reading.uuid in seen:
-                device.reading = replace(
-                    device.reading,
-                    uuid=f"{device.reading.uuid}@{device.reading.pci_bus_id}",
-                    problem="another device has the same UUID",
-                )
-            seen.add(device.reading.uuid)
+            uuid = device.reading.uuid
+            if uuid in seen:
+                uuid = f"{uuid}@{device.reading.pci_bus_id}"
+                uuid = f"{uuid}#{device.reading.index}" if uuid in seen else uuid
+                device.reading = replace(device.reading, uuid=uuid, problem="another device has the same UUID")
+            seen.add(uuid)
 
     def _link(self) -> None:
         peers = {
@@ -191,6 +192,21 @@ class Sweeper:
         groups = link_groups(peers)
         for device in self._devices.values():
             device.reading = replace(device.reading, link_group=groups.get(device.reading.pci_bus_id))
+
+    def _locate(self) -> None:
+        """Find by common ancestor who shares a NUMA node where sysfs does not tell, as in many virtual machines."""
+        unknown = [device for device in self._devices.values() if device.reading.numa_node is None]
+        if len(unknown) < 2:
+            return
+        taken = [each.reading.numa_node for each in self._devices.values() if each.reading.numa_node is not None]
+        groups = near_groups(len(unknown), lambda a, b: self._are_near(unknown[a], unknown[b]))
+        for number, device in zip(groups, unknown, strict=True):
+            if number is not None:
+                device.reading = replace(device.reading, numa_node=max(taken, default=-1) + 1 + number)
+
+    def _are_near(self, first: _Device, second: _Device) -> bool:
+        level = self._nvml.common_ancestor(first.handle, second.handle).value
+        return level is not None and level <= SAME_NUMA_NODE
 
     def _peers(self, device: _Device) -> Iterable[str]:
         if device.reading.mig_enabled:
@@ -230,71 +246,44 @@ class Sweeper:
             return replace(device.reading, lost=True, problem=memory.words())
         if now_s >= device.health_due_s:
             device.health_due_s = now_s + self._cadence.health_s
-            device.reading = replace(device.reading, counters=self._counters(device.handle))
+            device.reading = replace(device.reading, counters=counters_of(self._nvml, device.handle))
         if now_s >= device.power_due_s:
             device.power_due_s = now_s + self._cadence.power_s
-            device.reading = self._with_power(device)
+            device.reading = with_power(self._nvml, device.handle, device.reading)
         load = self._nvml.utilisation(device.handle)
         if load.kind is Kind.LOST:
             return replace(device.reading, lost=True, problem=load.words())
-        busy, memory_busy = load.value or (None, None)
-        size = memory.value
+        return self._moving(device, memory.value, load.value or (None, None))
+
+    def _moving(self, device: _Device, size: Memory | None, load: tuple[float | None, float | None]) -> DeviceReading:
+        """Return the reading with what moves all the time."""
+        handle, before = device.handle, device.reading
+        is_split = before.mig_enabled
+        processes = self._processes.read(handle, before.uuid, with_load=not is_split)
         return replace(
-            device.reading,
+            before,
+            total_mib=size.total_mib if size else None,
+            reserved_mib=size.reserved_mib if size else None,
+            used_mib=used_mib_of(size, processes, before.compute_capability),
+            utilisation=load[0],
+            memory_utilisation=load[1],
+            sm_active=self._gpm.read(before.uuid, handle) if device.gpm and not is_split else None,
+            processes=processes,
+            mig_devices=tuple(self._read_instance(device, each, mig) for each, mig in device.migs),
+        )
+
+    def _read_instance(self, device: _Device, handle: Handle, mig: MigReading) -> MigReading:
+        size = self._nvml.memory(handle).value
+        knows_load = device.gpm and mig.gi_id is not None
+        return replace(
+            mig,
             total_mib=size.total_mib if size else None,
             reserved_mib=size.reserved_mib if size else None,
             used_mib=size.used_mib if size else None,
-            utilisation=busy,
-            memory_utilisation=memory_busy,
-            sm_active=self._sm_active(device),
-            processes=self._processes.read(
-                device.handle, device.reading.uuid, with_load=not device.reading.mig_enabled
-            ),
-            mig_devices=tuple(self._read_instance(handle, mig) for handle, mig in device.migs),
+            sm_active=self._gpm.read_instance(mig.uuid, device.handle, mig.gi_id or 0) if knows_load else None,
+            processes=self._processes.read(handle, mig.uuid, with_load=False),
         )
 
-    def _read_instance(self, handle: Handle, mig: MigReading) -> MigReading:
-        size = self._nvml.memory(handle).value
-        processes: tuple[ProcessReading, ...] = self._processes.read(handle, mig.uuid, with_load=False)
-        if size is None:
-            return replace(mig, processes=processes)
-        return replace(
-            mig, total_mib=size.total_mib, reserved_mib=size.reserved_mib, used_mib=size.used_mib, processes=processes
-        )
 
-    def _sm_active(self, device: _Device) -> float | None:
-        if not device.gpm:
-            return None
-        before, device.gpm_sample = device.gpm_sample, self._nvml.gpm_sample(device.handle).value
-        if before is None:
-            return None
-        active = self._nvml.gpm_sm_active(before, device.gpm_sample).value if device.gpm_sample is not None else None
-        self._nvml.gpm_free(before)
-        return active
-
-    def _with_power(self, device: _Device) -> DeviceReading:
-        nvml, handle, before = self._nvml, device.handle, device.reading
-        return replace(
-            before,
-            temperature_celsius=nvml.temperature_celsius(handle).value,
-            power_watts=nvml.power_watts(handle).value,
-            counters=replace(before.counters, energy_mj=nvml.energy_mj(handle).value),
-        )
-
-    def _counters(self, handle: Handle) -> Counters:
-        nvml = self._nvml
-        remap = nvml.remapped_rows(handle).value
-        return Counters(
-            ecc_corrected_volatile=nvml.ecc_errors(handle, uncorrected=False, aggregate=False).value,
-            ecc_uncorrected_volatile=nvml.ecc_errors(handle, uncorrected=True, aggregate=False).value,
-            ecc_corrected_aggregate=nvml.ecc_errors(handle, uncorrected=False, aggregate=True).value,
-            ecc_uncorrected_aggregate=nvml.ecc_errors(handle, uncorrected=True, aggregate=True).value,
-            remap_pending=remap[0] if remap else None,
-            remap_failed=remap[1] if remap else None,
-            retired_pending=nvml.retired_pending(handle).value,
-            retired_pages=nvml.retired_pages(handle).value,
-            recovery_action=nvml.recovery_action(handle).value,
-            clocks_event_reasons=nvml.clocks_event_reasons(handle).value,
-            fabric_state=(nvml.fabric_state(handle).value or (None, ""))[0],
-            energy_mj=nvml.energy_mj(handle).value,
-        )
+def _uuids_of(device: _Device) -> list[str]:
+    return [device.reading.uuid, *(mig.uuid for _, mig in device.migs)]

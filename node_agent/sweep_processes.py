@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from node_agent.nvml import Nvml
 from node_agent.nvml_asker import Handle
+from node_agent.nvml_decode import SHARED_WITH_HOST, Memory
 from node_agent.nvml_outcome import Kind
 from node_agent.readings import ProcessKind, ProcessReading
 
@@ -45,6 +48,22 @@ class ProcessReader:
         before = self._loads.get(uuid, {})
         self._loads[uuid] = {pid: fresh.get(pid, 0.0) for pid in merged if pid in fresh or pid in before}
         return self._loads[uuid]
+
+
+def used_mib_of(
+    size: Memory | None, processes: Iterable[ProcessReading], capability: tuple[int, int] | None
+) -> int | None:
+    """Return the memory in use on a device, None where it is not known.
+
+    Where GPU and host share their memory (GB10, Jetson), the driver's figure blames the host's use on the GPU; there
+    the processes' own memory is what counts (node-side.md 6, rows 24 and 25).
+    """
+    if size is None:
+        return None
+    if capability not in SHARED_WITH_HOST:
+        return size.used_mib
+    held = [each.memory_mib for each in processes]
+    return min(size.total_mib, sum(each for each in held if each is not None))
 
 
 def _larger(first: int | None, second: int | None) -> int | None:

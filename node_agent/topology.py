@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 SWITCH = "switch"
+SAME_NUMA_NODE = 40
+"""NVML's level of common ancestor for one NUMA node; smaller is closer (node-side.md 1.5, common ancestor)."""
 
 
 def link_groups(peers: Mapping[str, Sequence[str]]) -> dict[str, int]:
@@ -32,6 +34,25 @@ def link_groups(peers: Mapping[str, Sequence[str]]) -> dict[str, int]:
         members.setdefault(find(address), []).append(address)
     linked = [group for group in members.values() if len(group) > 1]
     return {address: number for number, group in enumerate(linked) for address in group}
+
+
+def near_groups(count: int, are_near: Callable[[int, int], bool]) -> list[int | None]:
+    """Number the groups of things 0..count-1 that are near each other, None for one that is near to no other.
+
+    Nearness is taken to be an equivalence, as a common ancestor is: each is compared with one member of each group.
+    """
+    groups: list[list[int]] = []
+    for each in range(count):
+        home = next((group for group in groups if are_near(group[0], each)), None)
+        if home is None:
+            groups.append([each])
+        else:
+            home.append(each)
+    found: list[int | None] = [None] * count
+    for number, group in enumerate(group for group in groups if len(group) > 1):
+        for each in group:
+            found[each] = number
+    return found
 
 
 def numa_node(sysfs_root: Path, pci_bus_id: str) -> int | None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.nvml.driver import Driver, compile_stub, compiler
+from node_agent.supervisor import Supervisor
+from tests.nvml.driver import TIMES, Driver, compile_stub, compiler
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +28,24 @@ def driver(stub_library, tmp_path):
 @pytest.fixture
 def old_driver(old_stub_library, tmp_path):
     return Driver(old_stub_library, tmp_path / "scenario.txt")
+
+
+@pytest.fixture
+def supervise():
+    """Start readers in processes of their own; they end with the test."""
+    started = []
+
+    def start(driver, times=TIMES, **environ):
+        supervisor = Supervisor(times, environ={**driver.environ(), **environ})
+        started.append(supervisor)
+        return supervisor
+
+    yield start
+    for supervisor in started:
+        supervisor.close()
+
+
+@pytest.fixture
+def sweep(driver, supervise):
+    """Read the driver once in a process of its own."""
+    return lambda: supervise(driver).read()

@@ -5,7 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from node_agent.readings import Readings
+from node_agent.supervisor import Supervisor, SupervisorTimes
+
+TIMES = SupervisorTimes(patience_s=15.0, deadline_s=20.0, restart_s=0.05, restart_limit_s=0.2, probe_s=0.1)
+IMPATIENT = SupervisorTimes(
+    patience_s=0.2, deadline_s=0.6, start_deadline_s=4.0, restart_s=0.05, restart_limit_s=0.1, probe_s=0.1
+)
 
 SOURCE = Path(__file__).with_name("stub.c")
 SONAME = "libnvidia-ml.so.1"
@@ -55,10 +67,14 @@ class Driver:
         """Change keys of one device."""
         self.set({f"device.{index}.{key}": value for key, value in {**(settings or {}), **simple}.items()})
 
-    def announce(self, index: int, xid: int) -> None:
-        """Let the driver announce an XID."""
-        self._events.append(f"event {len(self._events) + 1} {index} {xid}")
+    def announce(self, index: int, xid: int, gi: int = -1, ci: int = -1) -> None:
+        """Let the driver announce an XID, seen in a GPU and compute instance where those are given."""
+        self._events.append(f"event {len(self._events) + 1} {index} {xid} {gi} {ci}")
         self._write()
+
+    def announce_layout_change(self, index: int) -> None:
+        """Let the driver announce that MIG instances were made or taken apart."""
+        self.announce(index, -0x100)
 
     def environ(self) -> dict[str, str]:
         """Return the environment in which a process finds this driver."""
@@ -74,3 +90,14 @@ class Driver:
         fresh = self.scenario.with_suffix(".new")
         fresh.write_bytes(("\n".join(lines) + "\n").encode("utf-8", errors="surrogateescape"))
         fresh.replace(self.scenario)
+
+
+def until(supervisor: Supervisor, condition: Callable[[Readings], bool], timeout_s: float = 20.0) -> Readings:
+    """Read until the condition holds; fail the test where it never does."""
+    end_s = time.monotonic() + timeout_s
+    while time.monotonic() < end_s:
+        readings = supervisor.read()
+        if condition(readings):
+            return readings
+        time.sleep(0.02)
+    pytest.fail(f"never came: last state {readings.state}, {readings.message}")

@@ -14,7 +14,13 @@
  *   device.3.samples 100:40        SM utilisation as pid:per cent
  *   device.3.mig 1                 MIG is on; device.3.mig.0 1g.10gb:9728:14:1:6 profile:MiB:SM:GPU instance:first slice
  *   device.3.links switch          or peer indices, 1,2
+ *   device.3.gpm 42                SM activity in per cent; device.3.gpm.5 of GPU instance 5; gpm_code 3 for the metric itself
+ *   device.3.fabric 3:17           state:clique, with the cluster's UUID made of the clique; fabric_size for the struct accepted
+ *   device.3.socket 1              devices with the same number share a NUMA node, those without one tell no ancestor
+ *   device.3.retired 2             retired pages of each cause
  *   event 7 3 79                   number, device, XID; each number is delivered once, in the order of the file
+ *   event 8 3 94 5 0               ... seen in GPU instance 5, compute instance 0
+ *   event 9 3 -256                 ... no XID but another event, here 0x100, the layout of MIG has changed
  *
  * -DOLD_DRIVER leaves out the symbols that drivers before R510 do not have.
  */
@@ -356,6 +362,75 @@ int nvmlDeviceGetFieldValues(const Device *d, int count, Field *fields) {
 }
 #endif
 
+int nvmlDeviceGetRetiredPages(const Device *d, unsigned int cause, unsigned int *count, unsigned long long *out) {
+    unsigned int n = (unsigned)number(d, "retired", 0), room = *count;
+    (void)cause;
+    ENTER(d);
+    *count = n;
+    if (!out) return n ? SMALL : OK;
+    if (room < n) return SMALL;
+    for (unsigned int i = 0; i < n; i++) out[i] = 0x1000ull * i;
+    return OK;
+}
+
+/* --- GPM --- */
+#ifndef OLD_DRIVER
+typedef struct { int used; const Device *device; int gi; } GpmSample;
+typedef struct { unsigned int id; int ret; double value; const char *names[3]; } GpmMetric;
+typedef struct { unsigned int version, count; GpmSample *first, *second; GpmMetric metrics[477]; } GpmQuery;
+static GpmSample samples[64]; /* no more than a test can need, so that a leak shows */
+
+int nvmlGpmQueryDeviceSupport(const Device *d, unsigned int *out) {
+    char value[LINE];
+    ENTER(d);
+    return out[1] = (unsigned)find_of(d, "gpm", value), OK;
+}
+
+int nvmlGpmSampleAlloc(GpmSample **out) {
+    ENTER(NULL);
+    for (int i = 0; i < 64; i++)
+        if (!samples[i].used) return samples[i].used = 1, *out = &samples[i], OK;
+    return 23;
+}
+
+int nvmlGpmSampleFree(GpmSample *sample) { ENTER(NULL); return sample->used = 0, OK; }
+int nvmlGpmSampleGet(const Device *d, GpmSample *sample) { ENTER(d); return sample->device = d, sample->gi = -1, OK; }
+int nvmlGpmMigSampleGet(const Device *d, unsigned int gi, GpmSample *sample) { ENTER(d); return sample->device = d, sample->gi = (int)gi, OK; }
+
+int nvmlGpmMetricsGet(GpmQuery *query) {
+    char key[32] = "gpm";
+    ENTER(NULL);
+    if (query->version != 1) return VERSION;
+    if (query->first->gi >= 0) snprintf(key, sizeof key, "gpm.%d", query->first->gi);
+    for (unsigned int i = 0; i < query->count; i++) {
+        query->metrics[i].ret = query->metrics[i].id == 2 ? (int)number(query->first->device, "gpm_code", OK) : UNSUPPORTED;
+        query->metrics[i].value = (double)number(query->first->device, key, 0);
+    }
+    return OK;
+}
+
+/* --- fabric and bus --- */
+typedef struct { unsigned int version; unsigned char cluster[16]; int status; unsigned int clique, state, mask; unsigned char summary; } Fabric;
+
+int nvmlDeviceGetGpuFabricInfoV(const Device *d, Fabric *out) {
+    char value[LINE];
+    unsigned int state, clique;
+    ENTER(d);
+    if ((out->version & 0xff) != (unsigned)number(d, "fabric_size", 0x28)) return VERSION;
+    if (!find_of(d, "fabric", value) || sscanf(value, "%u:%u", &state, &clique) != 2) return UNSUPPORTED;
+    memset(out->cluster, (int)clique, sizeof out->cluster);
+    out->state = state, out->clique = clique;
+    return OK;
+}
+#endif
+
+int nvmlDeviceGetTopologyCommonAncestor(const Device *first, const Device *second, unsigned int *out) {
+    long long a = number(first, "socket", -1), b = number(second, "socket", -2);
+    ENTER(first);
+    if (a < 0 || b < 0) return UNSUPPORTED;
+    return *out = a == b ? 40 : 50, OK;
+}
+
 /* --- links --- */
 int nvmlDeviceGetNvLinkState(const Device *d, unsigned int link, unsigned int *out) {
     char value[LINE], *rest = value;
@@ -390,17 +465,17 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(const Device *d, unsigned int link, Pci 
 /* --- events --- */
 int nvmlEventSetCreate(void **out) { ENTER(NULL); *out = &last_event; return OK; }
 int nvmlEventSetFree(void *set) { (void)set; return OK; }
-int nvmlDeviceGetSupportedEventTypes(const Device *d, unsigned long long *out) { ENTER(d); *out = 0x8; return OK; }
-int nvmlDeviceRegisterEvents(const Device *d, unsigned long long mask, void *set) { (void)set; ENTER(d); return mask & ~0x8ull ? UNSUPPORTED : OK; }
+int nvmlDeviceGetSupportedEventTypes(const Device *d, unsigned long long *out) { ENTER(d); *out = 0x108; return OK; }
+int nvmlDeviceRegisterEvents(const Device *d, unsigned long long mask, void *set) { (void)set; ENTER(d); return mask & ~0x108ull ? UNSUPPORTED : OK; }
 
 static int next_event(Event *out) {
-    int found = 0, id, index, xid;
+    int found = 0, id, index, xid, gi, ci;
     pthread_mutex_lock(&lock);
     reload();
     for (int i = 0; i < line_count && !found; i++)
-        if (sscanf(lines[i], "event %d %d %d", &id, &index, &xid) == 3 && id > last_event && index < MAX_DEVICES) {
+        if ((gi = ci = -1, sscanf(lines[i], "event %d %d %d %d %d", &id, &index, &xid, &gi, &ci)) >= 3 && id > last_event && index < MAX_DEVICES) {
             last_event = id, found = 1;
-            *out = (Event){&devices[index][0], 0x8, (unsigned long long)xid, ~0u, ~0u};
+            *out = (Event){&devices[index][0], xid < 0 ? (unsigned long long)-xid : 0x8, xid < 0 ? 0 : (unsigned long long)xid, (unsigned)gi, (unsigned)ci};
         }
     pthread_mutex_unlock(&lock);
     return found;

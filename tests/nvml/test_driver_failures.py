@@ -5,44 +5,8 @@ import time
 import pynvml
 import pytest
 
-from node_agent.readings import Readings
 from node_agent.report import NodeState
-from node_agent.supervisor import Supervisor, SupervisorTimes
-
-TIMES = SupervisorTimes(patience_s=3.0, deadline_s=5.0, restart_s=0.05, restart_limit_s=0.2, probe_s=0.1)
-IMPATIENT = SupervisorTimes(
-    patience_s=0.2, deadline_s=0.6, start_deadline_s=4.0, restart_s=0.05, restart_limit_s=0.1, probe_s=0.1
-)
-
-
-@pytest.fixture
-def supervise():
-    started = []
-
-    def start(driver, times=TIMES, **environ):
-        supervisor = Supervisor(times, environ={**driver.environ(), **environ})
-        started.append(supervisor)
-        return supervisor
-
-    yield start
-    for supervisor in started:
-        supervisor.close()
-
-
-@pytest.fixture
-def sweep(driver, supervise):
-    """Read the driver once in a process of its own."""
-    return lambda: supervise(driver).read()
-
-
-def until(supervisor, condition, timeout_s=20.0) -> Readings:
-    end_s = time.monotonic() + timeout_s
-    while time.monotonic() < end_s:
-        readings = supervisor.read()
-        if condition(readings):
-            return readings
-        time.sleep(0.02)
-    pytest.fail(f"never came: last state {readings.state}, {readings.message}")
+from tests.nvml.driver import IMPATIENT, until
 
 
 class TestGoodDriver:

@@ -75,7 +75,7 @@ class ClusterStore(Bookkeeping):
         record = self._nodes.get(report.node) or self._meet(report.node)
         if record.is_old(report):
             return None
-        steady = steady_part(report)
+        steady = steady_part(report, self.ledger.devices(report.node))
         if record.is_fresh and record.steady == steady:
             self._hear(record, report, now)
         else:

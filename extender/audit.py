@@ -101,6 +101,8 @@ def books_of(store: ClusterStore) -> Books:
         reported.add(record.name)
         users: dict[str, dict[str, int]] = {}
         for usage in record.report.usage:
+            if store.ledger.is_gone(usage.pod_uid):  # The report is of a moment when that pod was there.
+                continue
             of_device = users.setdefault(usage.uuid, {})
             of_device[usage.pod_uid] = of_device.get(usage.pod_uid, 0) + usage.memory_mib
         seen = {device.uuid: device for device in record.report.devices}

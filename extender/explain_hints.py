@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from extender.allocation import DEVICES_KEY, claimed_keys
 from extender.annotations import GPU_CONTAINER
 from extender.asks import GPU, GPU_COMPUTE, GPU_MEMORY
+from extender.decisions import Decision
 from extender.objects import Pod
 from extender.podspec import PLUGIN_MIG_PREFIX, PLUGIN_RESOURCES
 from scoring.diagnosis import Diagnosis
@@ -25,20 +26,20 @@ MANAGED_LABEL = "managed"
 
 @dataclass(frozen=True, slots=True)
 class PodSide:
-    """A pod, and what is known of it. ``was_asked``: whether kube-scheduler has asked us about it lately."""
+    """A pod, and what is known of it. ``last_filter`` is our last answer about it to kube-scheduler."""
 
     pod: Pod
     request: PodRequest | None
     diagnosis: Diagnosis | None
     prefix: str
     schedulers: tuple[str, ...]
-    was_asked: bool
+    last_filter: Decision | None
 
     def reasons(self) -> frozenset[Reason]:
-        """Return the reasons that nodes were refused for; empty where some node fits."""
+        """Return the reasons that nodes were refused for; empty where some node fits, or the pod has one."""
         counts = self.diagnosis.counts if self.diagnosis is not None else ()
         found = frozenset(count.reason for count in counts if count.reason is not None)
-        return frozenset() if any(count.reason is None for count in counts) else found
+        return frozenset() if self.pod.spec.node_name or any(count.reason is None for count in counts) else found
 
 
 def hints(side: PodSide) -> tuple[str, ...]:
@@ -49,7 +50,9 @@ def hints(side: PodSide) -> tuple[str, ...]:
 def _other_scheduler(side: PodSide) -> Iterator[str]:
     spec = side.pod.spec
     asks = side.request is not None and bool(side.request.containers)
-    if asks and spec.scheduler_name and spec.scheduler_name not in side.schedulers and not spec.node_name:
+    if side.last_filter is not None or spec.node_name or not asks:
+        return
+    if spec.scheduler_name and spec.scheduler_name not in side.schedulers:
         yield (
             f"The pod names the scheduler {spec.scheduler_name}, which does not ask Tangram: "
             f"set schedulerName to {side.schedulers[0]}, or leave it out and let the webhook set it."
@@ -77,10 +80,23 @@ def _held_back(side: PodSide) -> Iterator[str]:
 
 def _never_asked(side: PodSide) -> Iterator[str]:
     waits = side.diagnosis is not None and not side.pod.spec.node_name and not side.pod.spec.scheduling_gates
-    if waits and not side.was_asked and side.pod.spec.scheduler_name in ("", *side.schedulers):
+    if waits and side.last_filter is None and side.pod.spec.scheduler_name in ("", *side.schedulers):
         yield (
             "kube-scheduler has not asked Tangram about this pod lately: before it asks, it drops nodes that lack CPU, "
             "host memory, or the totals of GPU resources, and tainted nodes; `kubectl describe pod` counts them."
+        )
+
+
+def _dropped_before(side: PodSide) -> Iterator[str]:
+    """Tell of nodes that fit and that kube-scheduler did not offer."""
+    last, diagnosis = side.last_filter, side.diagnosis
+    if last is None or diagnosis is None or side.pod.spec.node_name or last.nodes_out:
+        return
+    if any(count.reason is None for count in diagnosis.counts):
+        total = sum(count.nodes for count in diagnosis.counts)
+        yield (
+            f"When kube-scheduler last asked, it offered {last.nodes_in} of {total} nodes: it had dropped the others "
+            "for CPU, host memory, totals of GPU resources, taints or affinity; `kubectl describe pod` counts them."
         )
 
 
@@ -198,6 +214,7 @@ _FINDERS: tuple[Callable[[PodSide], Iterator[str]], ...] = (
     _mig_asked,
     _without_label,
     _never_asked,
+    _dropped_before,
 )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 
-from extender.decisions import Decisions
+from extender.decisions import Decisions, Verb
 from extender.evaluations import Evaluations
 from extender.explain_hints import PodSide, hints
 from extender.explain_words import WordsOf, in_words
@@ -169,13 +169,14 @@ class Explainer:
 
     def _pod_side(self, question: Question) -> PodSide:
         known = self._decisions.of_pod(question.pod.metadata.namespace, question.pod.metadata.name)
+        last = known.get(Verb.FILTER)
         return PodSide(
             pod=question.pod,
             request=question.request,
             diagnosis=question.diagnosis,
             prefix=self._settings.key_prefix,
             schedulers=self._settings.admission.schedulers,
-            was_asked=any(decision.pod_uid == question.pod.metadata.uid for decision in known.values()),
+            last_filter=last if last is not None and last.pod_uid == question.pod.metadata.uid else None,
         )
 
     def _waits(self, question: Question) -> tuple[Wait, ...]:

@@ -35,7 +35,7 @@ _ANSWER_S = 3.0
 MEMORY_MEGABYTES = 32
 _IN_MEMORY = (
     "explanations are kept in this replica's memory and end with its process: give the replica a volume and set "
-    "history_path to keep them"
+    "history.path to keep them"
 )
 _ON_DISK = "explanations are kept on this replica's volume"
 

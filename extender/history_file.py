@@ -42,6 +42,10 @@ CREATE TABLE IF NOT EXISTS explanations (
 CREATE INDEX IF NOT EXISTS explanations_by_pod ON explanations (namespace, name, at);
 CREATE INDEX IF NOT EXISTS explanations_by_time ON explanations (at);
 """
+_READ = (
+    "namespace", "name", "pod_uid", "verb", "first_at", "last_at", "times", "outcome", "nodes_in", "nodes_out",
+    "policy", "node", "message", "reasons", "devices",
+)  # fmt: skip
 _NEWEST = (
     "SELECT id, outcome, nodes_in, nodes_out, policy, node, message, reasons, devices FROM attempts"
     " WHERE namespace = ? AND name = ? AND pod_uid = ? AND verb = ? ORDER BY last_at DESC, id DESC LIMIT 1"
@@ -133,8 +137,7 @@ class HistoryFile:
     def attempts(self, namespace: str, name: str, limit: int) -> tuple[Attempt, ...]:
         """Return the newest attempts about a pod of that name, newest first."""
         rows = self._base.execute(
-            "SELECT namespace, name, pod_uid, verb, first_at, last_at, outcome, times, nodes_in, nodes_out, policy,"
-            " node, message, reasons, devices FROM attempts WHERE namespace = ? AND name = ?"
+            f"SELECT {', '.join(_READ)} FROM attempts WHERE namespace = ? AND name = ?"  # noqa: S608 - names of ours
             " ORDER BY last_at DESC, id DESC LIMIT ?",
             (namespace, name, limit),
         )
@@ -163,9 +166,10 @@ class HistoryFile:
         return int(pages - free) * _PAGE_BYTES
 
     def _attempt(self, row: tuple[Any, ...]) -> Attempt:
-        *what, reasons, devices = row
-        counted = msgspec.json.decode(reasons, type=dict[str, int])
-        return Attempt(*what, counted, tuple(filter(None, devices.split(","))), self._replica)
+        said = dict(zip(_READ, row, strict=True))
+        said["reasons"] = msgspec.json.decode(said["reasons"], type=dict[str, int])
+        said["devices"] = tuple(filter(None, said["devices"].split(",")))
+        return Attempt(**said, replica=self._replica)
 
     def _keep_attempt(self, attempt: Attempt) -> None:
         who = (attempt.namespace, attempt.name, attempt.pod_uid, attempt.verb)

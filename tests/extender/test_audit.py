@@ -94,6 +94,14 @@ def test_pod_that_uses_what_it_did_not_book_is_found():
     assert _found(store, seen) == [(Kind.USE_WITHOUT_BOOKING, "GPU-1", "default/a")]
 
 
+def test_report_of_a_moment_ago_does_not_accuse_a_pod_that_ended_since():
+    seen = bound("a")
+    store = _store(there=(seen,))
+    store.apply_report(report("n1", device(), usage=(Usage(pod_uid="uid-a", uuid="GPU-0", memory_mib=500),)), 1001.0)
+    store.release("uid-a")
+    assert _found(store) == []
+
+
 def test_device_with_two_owners_is_found():
     assert _found(_store(device(owner=Owner.CONTRADICTION))) == [(Kind.TWO_OWNERS, "GPU-0", "")]
 

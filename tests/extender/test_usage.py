@@ -92,9 +92,16 @@ async def test_pod_that_holds_more_memory_than_booked_is_over():
 
 @pytest.mark.anyio
 async def test_pod_that_takes_more_time_than_booked_is_over():
-    scene = Scene(bound("a", compute_milli=100))
-    await scene.pass_time(1, _use("a", 0.16))
+    scene = Scene(bound("a", compute_milli=100), bound("b", compute_milli=100))
+    await scene.pass_time(1, _use("a", 0.16), _use("b", 0.14))
     assert [each.pod for each in scene.tracker.view().over] == ["a"]
+
+
+@pytest.mark.anyio
+async def test_time_that_nobody_else_wants_is_no_overuse():
+    scene = Scene(bound("a", compute_milli=100))
+    await scene.pass_time(1, _use("a", 1.0))
+    assert scene.tracker.view().over == ()
 
 
 @pytest.mark.anyio

@@ -59,7 +59,7 @@ def explained(scene: dict[str, Any]) -> Explained:
         store.expire(NOW + settings.stale_after_s + 1)
     pod = _pod(scene["pod"])
     if scene.get("asked", True):
-        decisions.note(_decision(pod))
+        decisions.note(_decision(pod, scene.get("offered", len(scene["nodes"]))))
     explainer = Explainer(store, Evaluations(settings), settings, decisions)
     return explainer.answer(diagnosed(explainer.question(pod)))
 
@@ -128,5 +128,7 @@ def _container(row: dict[str, Any]) -> dict[str, Any]:
     return {"name": row["name"], "resources": {"limits": limits, "requests": limits}}
 
 
-def _decision(pod: Pod) -> Decision:
-    return Decision(Verb.FILTER, 0.0, pod.metadata.uid, "ml", pod.metadata.name, "refused", 1, 0.1)
+def _decision(pod: Pod, offered: int) -> Decision:
+    """Return the last answer to kube-scheduler: it offered so many nodes, of which all passed."""
+    who = pod.metadata
+    return Decision(Verb.FILTER, 0.0, who.uid, who.namespace, who.name, "fits", 1, 0.1, offered, offered)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from extender.scheduler_config import managed_resources
+
 Configuration = dict[str, Any]
 
 SCHEDULER_NAME = "tangram-scheduler"
@@ -28,7 +30,7 @@ def scheduler_configuration(
     lease: str | None = None,
     tls: dict[str, str] | None = None,
 ) -> Configuration:
-    """Describe a scheduler that asks the extender at `extender_url` for every pod with one of our resources.
+    """Describe a scheduler that asks the extender at `extender_url` for pods with our resources or NVIDIA's.
 
     `lease` names the lease of leader election (none when None); `tls` is the extender's `tlsConfig` for an https URL.
     The numbers that kube-scheduler counts itself are memory and compute; the number of devices is the extender's.
@@ -46,11 +48,7 @@ def scheduler_configuration(
         "httpTimeout": http_timeout,
         "nodeCacheCapable": True,
         "ignorable": False,
-        "managedResources": [
-            {"name": f"{resource_prefix}/gpu", "ignoredByScheduler": True},
-            {"name": f"{resource_prefix}/gpu-memory", "ignoredByScheduler": False},
-            {"name": f"{resource_prefix}/gpu-compute", "ignoredByScheduler": False},
-        ],
+        "managedResources": managed_resources(resource_prefix),
     }
     if tls is not None:
         extender |= {"enableHTTPS": True, "tlsConfig": tls}

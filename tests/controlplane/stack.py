@@ -173,7 +173,7 @@ def open_stack(
     with ExitStack() as started:
         proxy = started.enter_context(FaultProxy(plane.endpoint(EXTENDER)))
         nodes = started.enter_context(
-            HollowNodes(plane.endpoint(), [HollowNode(each.node) for each in descriptions], status_period_s=0.3)
+            HollowNodes(plane.endpoint(), [hollow_node(each) for each in descriptions], status_period_s=0.3)
         )
         kubeconfig = plane.kubeconfig(plane.directory / "extender.kubeconfig", proxy.endpoint)
         environment = extender_environment(str(kubeconfig), port) | _EAGER | dict(settings or {})
@@ -188,6 +188,14 @@ def open_stack(
             scheduler = plane.start_scheduler(scheduler_configuration(extender.url) | impatient, "tangram")
             started.callback(scheduler.stop)
         yield stack
+
+
+def hollow_node(description: Description) -> HollowNode:
+    """Return the kubelet of a described node; what NVIDIA's device plugin has there is advertised by it."""
+    replicas = {
+        row.resource: str(len(row.devices) if row.replicas is None else row.replicas) for row in description.plugin
+    }
+    return HollowNode(description.node, extended=replicas)
 
 
 def allow_extender(plane: ControlPlane, user: User = EXTENDER) -> None:

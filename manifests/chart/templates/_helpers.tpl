@@ -78,6 +78,7 @@ webhooks agents
   "runtime_class" .Values.runtimeClass.name
   "other_runtime_classes" .Values.runtimeClass.others
   "injector" .Values.injector
+  "mps_directory" .Values.agent.mps.hostPath
   "plugin_pods" .Values.admission.pluginPods
   "routed_namespaces" .Values.admission.routedNamespaces
   "routed_taints" .Values.admission.routedTaints

@@ -32,19 +32,20 @@ expression; those on a pod take it as `object`.
 (object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : []))
 {{- end }}
 
-{{/* Whether a pod asks for resources that begin with .begin, given as (dict "begin" ...). */}}
+{{/* Whether a pod asks for a resource `k` that .condition is true of, given as (dict "condition" ...). */}}
 {{- define "tangram.policies.asksFor" -}}
-{{ include "tangram.policies.containers" . }}.exists(c, has(c.resources) && ((has(c.resources.limits) && c.resources.limits.exists(k, k.startsWith('{{ .begin }}') && string(c.resources.limits[k]) != '0')) || (has(c.resources.requests) && c.resources.requests.exists(k, k.startsWith('{{ .begin }}') && string(c.resources.requests[k]) != '0'))))
+{{ include "tangram.policies.containers" . }}.exists(c, has(c.resources) && ((has(c.resources.limits) && c.resources.limits.exists(k, ({{ .condition }}) && string(c.resources.limits[k]) != '0')) || (has(c.resources.requests) && c.resources.requests.exists(k, ({{ .condition }}) && string(c.resources.requests[k]) != '0'))))
 {{- end }}
 
 {{/* Whether a pod asks for our resources, or for a fraction that the webhook has still to write as one. */}}
 {{- define "tangram.policies.asksOurs" -}}
 {{- $prefix := include "tangram.policies.prefix" . -}}
-({{ include "tangram.policies.asksFor" (dict "begin" $prefix) }} || (has(object.metadata.annotations) && '{{ $prefix }}gpu-fraction' in object.metadata.annotations && object.metadata.annotations['{{ $prefix }}gpu-fraction'].trim() != ''))
+({{ include "tangram.policies.asksFor" (dict "condition" (printf "k.startsWith('%s')" $prefix)) }} || (has(object.metadata.annotations) && '{{ $prefix }}gpu-fraction' in object.metadata.annotations && object.metadata.annotations['{{ $prefix }}gpu-fraction'].trim() != ''))
 {{- end }}
 
+{{/* Whether a pod asks for what NVIDIA's device plugin advertises; other names below nvidia.com no node need have. */}}
 {{- define "tangram.policies.asksPlugin" -}}
-{{ include "tangram.policies.asksFor" (dict "begin" "nvidia.com/") }}
+{{ include "tangram.policies.asksFor" (dict "condition" "k in ['nvidia.com/gpu', 'nvidia.com/gpu.shared'] || k.startsWith('nvidia.com/mig-')") }}
 {{- end }}
 
 {{/*

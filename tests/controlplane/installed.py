@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ import yaml
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from extender.certificates import Audience
+from extender.certificates import Audience, read_authorities
+from extender.scheduler_client import client_secret
+from extender.scheduler_config import scheduler_configuration, stand_alone_tls
 from node_agent.simulated_builders import node_description
 from tests.controlplane.api import Json, PatchKind, wait_for
 from tests.controlplane.build import ensure
@@ -39,6 +42,8 @@ SYSTEM, AGENTS = "tangram-system", "tangram-agents"
 NODES = ("gpu-a", "gpu-b")
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _DAY_S = 86_400
+_CONFIGURATION = f"/api/v1/namespaces/{SYSTEM}/configmaps/tangram-extender"
+_AUTHORITIES = f"/api/v1/namespaces/{SYSTEM}/secrets/tangram-authorities"
 _KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
@@ -89,22 +94,52 @@ class Installed:
 
     def start_pair(self, name: str) -> Pair:
         """Start extender and kube-scheduler as one pod would: the scheduler when the extender is ready."""
-        directory = self.plane.directory / name
-        directory.mkdir()
-        ports = dict(zip(Audience, free_ports(len(Audience)), strict=True))
-        files = self.plane.api.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/tangram-extender")["data"]
-        settings = directory / "extender.yaml"
-        settings.write_text(yaml.safe_dump(self._extender_settings(files["extender.yaml"], ports, directory)))
+        directory, ports = self._prepare(name)
+        files = self.plane.api.get(_CONFIGURATION)["data"]
         configuration = directory / "scheduler.yaml"
         configuration.write_text(yaml.safe_dump(self._scheduler_configuration(files["scheduler.yaml"], ports)))
-        command, environment = [sys.executable, "-m", "extender"], {"TANGRAM_CONFIG": str(settings)}
-        extender = self._process(name, "extender", command, environment)
-        kube_scheduler = [str(ensure("kube-scheduler")), f"--config={configuration}", "--secure-port=0", "--v=2"]
-        pair = Pair(name, extender, self._process(name, "kube-scheduler", kube_scheduler, {}), ports)
-        extender.start()
-        extender.wait_until(pair.is_ready, within_s=60)
-        pair.scheduler.start()
+        command = [str(ensure("kube-scheduler")), f"--config={configuration}", "--secure-port=0", "--v=2"]
+        scheduler = self._process(name, "kube-scheduler", command, {})
+        pair = Pair(name, self._extender(directory, ports), scheduler, ports)
+        pair.extender.start()
+        pair.extender.wait_until(pair.is_ready, within_s=60)
+        scheduler.start()
         return pair
+
+    def start_stand_alone(self, name: str) -> Pair:
+        """Start an extender alone, and an existing kube-scheduler that calls it with the certificate made for it."""
+        directory, ports = self._prepare(name)
+        tls = stand_alone_tls(str(directory), f"tangram-scheduler.{SYSTEM}.svc")
+        url = f"https://127.0.0.1:{ports[Audience.SCHEDULER]}"
+        configuration = scheduler_configuration(url, tls=tls, election={"leaderElect": False})
+        extender = self._extender(directory, ports)
+        extender.start()
+        wait_for("the authorities are made", lambda: self.plane.api.exists(_AUTHORITIES))
+        self._write_client(directory)
+        pair = Pair(name, extender, self.plane.start_scheduler(configuration, name), ports)
+        extender.wait_until(pair.is_ready, within_s=60)
+        return pair
+
+    def _prepare(self, name: str) -> tuple[Path, dict[Audience, int]]:
+        directory = self.plane.directory / name
+        directory.mkdir()
+        return directory, dict(zip(Audience, free_ports(len(Audience)), strict=True))
+
+    def _extender(self, directory: Path, ports: dict[Audience, int]) -> Process:
+        """Return the extender with the chart's own settings but for its addresses, not started yet."""
+        text = self.plane.api.get(_CONFIGURATION)["data"]["extender.yaml"]
+        settings = directory / "extender.yaml"
+        settings.write_text(yaml.safe_dump(self._extender_settings(text, ports, directory)))
+        environment = {"TANGRAM_CONFIG": str(settings)}
+        return self._process(directory.name, "extender", [sys.executable, "-m", "extender"], environment)
+
+    def _write_client(self, directory: Path) -> None:
+        secret = self.plane.api.get(_AUTHORITIES)["data"]
+        entries = {key: base64.b64decode(value) for key, value in secret.items()}
+        made = client_secret(read_authorities(entries, "test"), datetime.now(UTC), timedelta(days=1))["data"]
+        assert isinstance(made, dict)
+        for file, content in made.items():
+            (directory / file).write_bytes(base64.b64decode(content))
 
     def lead_webhooks_to(self, pair: Pair) -> None:
         """Replace the webhooks' Service, which leads nowhere here, by an address; trust is the extender's to write."""

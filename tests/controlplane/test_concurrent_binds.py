@@ -75,7 +75,7 @@ def simulated(tmp_path: Path) -> Iterator[Ground]:
 
             def kill_and_start() -> None:
                 extender.restart()
-                extender.wait_ready(within_s=90)
+                extender.wait_ready()
                 wait_for("the agent reported", ground.has_device, within_s=60)
 
             ground = Ground(api, extender, hardware(FLEET), kill_and_start)

@@ -77,10 +77,10 @@ def test_b6_late_word_of_a_deleted_pod_frees_only_that_pod(stack: Stack, by_reli
 
 
 def test_b7_share_of_a_terminating_pod_counts_through_a_restart_until_it_is_gone(stack: Stack) -> None:
-    stack.create(pod("leaves", annotations={STOP_SECONDS: "8"}, devices=DEVICES))
+    stack.create(pod("leaves", annotations={STOP_SECONDS: "300"}, devices=DEVICES))
     stack.wait_phase("leaves")
     leaving = uid(stack, "leaves")
-    stack.delete("leaves", grace_s=30)
+    stack.delete("leaves", grace_s=300)
     stack.extender.kill()
     stack.extender.start()
     stack.extender.wait_ready()
@@ -88,5 +88,6 @@ def test_b7_share_of_a_terminating_pod_counts_through_a_restart_until_it_is_gone
     assert holders(stack) == {leaving}
     stack.create(pod("follows", devices=DEVICES))
     stack.wait_refusal("follows", "1 too few GPUs that nobody uses")
+    stack.delete("leaves")
     stack.wait_phase("follows")
     assert holders(stack) == {uid(stack, "follows")}

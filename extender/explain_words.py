@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from extender.plugin_words import plugin_asked_words, plugin_node_lines
 from extender.reason_advice import ADVICE
 from scoring.diagnosis import Asked, DeviceDetail, Diagnosis, Hindrance, NodeDetail, ReasonCount, Shortage, Understood
 from scoring.nearest import Change
@@ -82,6 +83,11 @@ def _lines(explained: Explained, of: WordsOf) -> Iterator[str]:
         if of.kept_for:
             yield f"Room that was promised to pods of higher priority counts as taken: {', '.join(of.kept_for)}."
         yield from _help_lines(explained, diagnosis)
+    if explained.plugin is not None:
+        yield "It asks NVIDIA's device plugin: " + plugin_asked_words(explained.plugin) + "."
+    if explained.plugin is not None and explained.state == "waiting":
+        yield from _count_lines(explained.plugin.counts)
+        yield from plugin_node_lines(explained.plugin)
     if explained.hints:
         yield "Note:"
         yield from (f"  {hint}" for hint in explained.hints)
@@ -95,10 +101,11 @@ def _headline(explained: Explained) -> str:
         return f"{who} asks for something that Tangram does not understand:"
     if explained.state == "placed":
         return f"{who} is on node {explained.node or (explained.holding.node if explained.holding else '?')}."
-    if explained.diagnosis is None:
+    counts = explained.counts()
+    if counts is None:
         return f"{who} asks Tangram for no GPU; where it goes is kube-scheduler's own decision."
-    total = sum(count.nodes for count in explained.diagnosis.counts)
-    fits = sum(count.nodes for count in explained.diagnosis.counts if count.reason is None)
+    total = sum(count.nodes for count in counts)
+    fits = sum(count.nodes for count in counts if count.reason is None)
     if fits:
         could = "the only node" if total == 1 else f"{fits} of {total} nodes"
         return f"{who} has no node yet, and {could} could take it now."

@@ -24,10 +24,11 @@ from extender.observing import identity
 from extender.podspec import parse_problems, pod_request
 from extender.settings import Settings
 from extender.store import ClusterStore
-from scoring.diagnosis import Diagnosis, Hindrance, NodeDetail, diagnose, explain_node
+from scoring.diagnosis import Diagnosis, Hindrance, NodeDetail, ReasonCount, diagnose, explain_node
 from scoring.errors import InvalidRequest
 from scoring.fleet import Fleet
 from scoring.outlook import Outlook
+from scoring.plugin_diagnosis import PluginDiagnosis, diagnose_plugin
 from scoring.registry import Policy
 from scoring.request import PodRequest
 
@@ -72,6 +73,7 @@ class Question:
     policy: Policy | None = None
     outlook: Outlook | None = None
     diagnosis: Diagnosis | None = None
+    plugin: PluginDiagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,12 @@ class Explained:
     holding: Holding | None
     waits: tuple[Wait, ...]
     diagnosis: Diagnosis | None
+    plugin: PluginDiagnosis | None = None
+
+    def counts(self) -> tuple[ReasonCount, ...] | None:
+        """Return how many nodes share each outcome; None where nothing was to be diagnosed."""
+        found = self.diagnosis or self.plugin
+        return None if found is None else found.counts
 
 
 class Explainer:
@@ -132,6 +140,7 @@ class Explainer:
             holding=holding,
             waits=waits,
             diagnosis=question.diagnosis,
+            plugin=question.plugin,
         )
         return replace(explained, words=in_words(explained, self.words_for(question, detailed)))
 
@@ -203,10 +212,13 @@ class Explainer:
 
 def diagnosed(question: Question) -> Question:
     """Return the question with its diagnosis, where there is something to diagnose. Pure, and costs milliseconds."""
-    if question.request is None or not question.request.containers:
+    if question.request is None or not question.request.asks_gpu:
         return question
     assert question.policy is not None
     assert question.outlook is not None
+    if question.request.plugin:
+        theirs = diagnose_plugin(question.request, question.fleet, question.policy, question.outlook)
+        return replace(question, plugin=theirs)
     found = diagnose(question.request, question.fleet, question.policy, question.outlook)
     return replace(question, diagnosis=found)
 
@@ -219,7 +231,7 @@ def _state(question: Question, holding: Holding | None) -> State:
         return State.INVALID
     if pod.spec.node_name or holding is not None:
         return State.PLACED
-    return State.WAITING if question.diagnosis is not None else State.NOT_OURS
+    return State.WAITING if question.diagnosis is not None or question.plugin is not None else State.NOT_OURS
 
 
 def _shares_on(uuid: str, holdings: Iterable[Holding]) -> dict[str, tuple[int, int]]:

@@ -160,8 +160,8 @@ def diagnose(
     return Diagnosis(
         asked=_understood(request, policy),
         generation=fleet.generation,
-        counts=_counts(found),
-        nodes=tuple(explain_node(request, looked_at, row, policy, outlook) for row in _worth_detail(looked_at, found)),
+        counts=outcome_counts(found),
+        nodes=tuple(explain_node(request, looked_at, row, policy, outlook) for row in worth_detail(looked_at, found)),
         changes=() if fits else nearest_changes(request, trial),
         if_emptied=Trial(looked_at.emptied(), policy, outlook).nodes(request),
     )
@@ -208,7 +208,7 @@ def _understood(request: PodRequest, policy: Policy) -> Understood:
     )
 
 
-def _counts(found: Placements) -> tuple[ReasonCount, ...]:
+def outcome_counts(found: Placements) -> tuple[ReasonCount, ...]:
     """Return how many nodes share each outcome, the most frequent first."""
     counted = Counter(zip(found.code.tolist(), found.reason.tolist(), strict=True))
     return tuple(_count(Code(code), number, nodes) for (code, number), nodes in counted.most_common())
@@ -219,7 +219,7 @@ def _count(code: Code, number: int, nodes: int) -> ReasonCount:
     return ReasonCount(_outcome(code), reason, reason.sentence if reason else "", nodes)
 
 
-def _worth_detail(fleet: Fleet, found: Placements) -> list[int]:
+def worth_detail(fleet: Fleet, found: Placements) -> list[int]:
     """Return the rows to look at closely: the best that fit, then refused ones that may yet fit, most free first."""
     free = (fleet.capacity_mib - fleet.booked_mib - fleet.foreign_mib).max(axis=0, initial=0)
     fits = [row for row in range(len(fleet)) if found.code[row] == Code.FIT]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import TypedDict
 
+import numpy as np
+
 from extender.hardware import DeviceFacts
 from extender.holdings import Holding
 from extender.noderecord import NodeRecord
 from extender.store import ClusterStore
 from scoring.fleet import DeviceState, Fleet, ModeCode, NodeState
+from scoring.plugin import offer_of
 
 
 class ShareView(TypedDict):
@@ -44,6 +47,15 @@ class DeviceView(TypedDict):
     shares: list[ShareView]
 
 
+class PluginView(TypedDict):
+    """One resource of NVIDIA's device plugin on a node, in replicas; ``free`` ones on healthy devices."""
+
+    resource: str
+    replicas: int
+    taken: int
+    free: int
+
+
 class NodeView(TypedDict):
     """One node; ``report_age_s`` is None before its first report, ``problems`` says why it is conflicted."""
 
@@ -52,6 +64,7 @@ class NodeView(TypedDict):
     report_age_s: float | None
     problems: list[str]
     totals: dict[str, int] | None
+    plugin: list[PluginView]
     devices: list[DeviceView]
 
 
@@ -86,10 +99,23 @@ def node_view(store: ClusterStore, record: NodeRecord, fleet: Fleet, now: float)
         "report_age_s": None if record.arrived_at is None else round(now - record.arrived_at, 3),
         "problems": list(store.ledger.problems(record.name)),
         "totals": store.totals(record.name),
+        "plugin": _plugin_view(fleet, record),
         "devices": [
             _device_view(fleet, record, slot, facts, holdings) for slot, facts in enumerate(record.devices.values())
         ],
     }
+
+
+def _plugin_view(fleet: Fleet, record: NodeRecord) -> list[PluginView]:
+    resources = sorted({each.resource for each in record.replicas.values()})
+    node = fleet.take(np.array([record.row])) if resources else fleet
+    views = []
+    for resource in resources:
+        offer = offer_of(node, resource)
+        serving, free = int(offer.serving[0]), int(offer.free[0])
+        view = PluginView(resource=resource, replicas=int(offer.replicas[0]), taken=serving - free, free=max(free, 0))
+        views.append(view)
+    return views
 
 
 def _is_of_interest(store: ClusterStore, record: NodeRecord) -> bool:

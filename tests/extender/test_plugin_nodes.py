@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from extender.holdings import ObservedPod
 from extender.objects import Container, Metadata, Node, NodeStatus, Pod, PodSpec, Resources
 from extender.observing import observe_node, observe_pod
 from extender.replicas import Replicas, expected_load, replicas_of
+from extender.settings import Settings
+from extender.store import ClusterStore
 from node_agent.report import Health, Owner, PluginResource
 from scoring.request import PluginAsk
 from tests.support.agent import Agent, agent, plugin_agent
-from tests.support.builders import PREFIX, device, node_facts, pod, report
+from tests.support.builders import PREFIX, device, identity, node_facts, pod, report
 from tests.support.harness import Harness, harness
 
 pytestmark = pytest.mark.anyio
@@ -184,6 +189,54 @@ def test_replicas_are_spread_over_the_devices_that_are_there() -> None:
 def test_a_pod_is_expected_to_load_the_devices_evenly() -> None:
     replicas = {"a": Replicas(GPU, 2, 0), "b": Replicas(GPU, 2, 0), "c": Replicas("other", 9, 0)}
     assert expected_load(replicas, (PluginAsk(GPU, 1),)) == [("a", 250), ("b", 250)]
+
+
+async def test_the_fleet_shows_what_the_plugin_offers() -> None:
+    bench = harness()
+    await plugin_agent(bench, "T4", 4, used=1)
+    assert await bench.run(wants("p", 2), ["n"]) == "n"
+    [node] = (await bench.http.get("/v1/fleet")).json()["nodes"]
+    assert node["plugin"] == [{"resource": GPU, "replicas": 4, "taken": 2, "free": 2}]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("pod"), st.integers(0, 5), st.integers(1, 3)),
+        st.tuples(st.just("gone"), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("report"), st.integers(0, 6), st.integers(1, 4)),
+    ),
+    max_size=20,
+)
+
+
+@given(steps)
+def test_taken_is_the_greater_of_what_kubelet_gave_out_and_what_bound_pods_ask(moves) -> None:
+    store, used, asked, devices = ClusterStore(Settings()), 0, {}, 2
+    store.set_node(node_facts("n"))
+
+    def tell() -> None:
+        uuids = tuple(f"GPU-{number}" for number in range(devices))
+        plugin = (PluginResource(resource=GPU, replicas=8, used=used, uuids=uuids),)
+        held = [device(uuid, owner=Owner.PLUGIN) for uuid in uuids]
+        store.apply_report(report("n", *held, plugin=plugin), 1000.0)
+
+    tell()
+    for round_, (move, number, count) in enumerate(moves):
+        uid = f"uid-{number}-{round_}"
+        if move == "pod" and number not in asked:
+            asked[number] = uid, count
+            seen = ObservedPod(identity("p", uid=uid), "n", plugin=(PluginAsk(GPU, count),))
+            store.set_pod(seen)
+            store.set_pod(seen)
+        elif move == "gone" and number in asked:
+            store.release(asked.pop(number)[0])
+        elif move == "report":
+            used, devices = number, count
+            tell()
+        fleet = store.snapshot()
+        assert fleet.replicas_taken.sum() == max(used, sum(each for _, each in asked.values()))
+        assert fleet.replicas.sum() == 8
+        assert (fleet.resource >= 0).sum() == devices
 
 
 class TestCordon:

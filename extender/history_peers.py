@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -33,6 +33,10 @@ class PeerState:
     problem: str = ""
 
 
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""Returns the addresses behind a host's name; raises OSError."""
+
+
 class AskPeers(Protocol):
     """Asks every other replica what it keeps of the pods of one name."""
 
@@ -54,11 +58,12 @@ class Peers:
     ``ca_file`` holds what their certificates are checked against; they carry the Service's name.
     """
 
-    def __init__(self, url: str, ca_file: str = "") -> None:
+    def __init__(self, url: str, ca_file: str = "", resolve: Resolve | None = None) -> None:
         parts = urlsplit(url)
         self._scheme, self._host = parts.scheme, parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._ca_file = ca_file
+        self._resolve = resolve or resolved
         self._threads = ThreadPoolExecutor(_MOST_PEERS, thread_name_prefix="peers")
 
     async def __call__(
@@ -67,10 +72,9 @@ class Peers:
         """Ask every address; see ``AskPeers``."""
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            addresses = (await self._resolve(self._host, self._port))[:_MOST_PEERS]
         except OSError as error:
             return [], [PeerState(self._host, f"no addresses: {error}")]
-        addresses = sorted({str(entry[4][0]) for entry in found})[:_MOST_PEERS]
         path = f"/v1/history/{quote(namespace, safe='')}/{quote(name, safe='')}"
         asked = (loop.run_in_executor(self._threads, self._ask, each, path, dict(headers)) for each in addresses)
         answers = await asyncio.gather(*asked)
@@ -109,6 +113,12 @@ class Peers:
             server_hostname=self._host,
             assert_hostname=self._host,
         )
+
+
+async def resolved(host: str, port: int) -> list[str]:
+    """Return the addresses behind a name, sorted; OSError where there are none."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return sorted({str(entry[4][0]) for entry in found})
 
 
 def merged(histories: Iterable[PodHistory], limit: int) -> tuple[tuple[Attempt, ...], tuple[Explanation, ...]]:

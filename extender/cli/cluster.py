@@ -13,6 +13,7 @@ CoreApi: TypeAlias = Any
 
 _TIMEOUT_S = 15
 _CONFLICT = 409
+_MERGE_PATCH = "application/merge-patch+json"
 _TRIES = 4
 
 
@@ -67,7 +68,7 @@ def change_cordon(api: CoreApi, node: str, uuid: str, key: str, *, cordon: bool)
             "metadata": {"resourceVersion": metadata.resource_version, "annotations": {key: ",".join(after) or None}}
         }
         try:
-            api.patch_node(node, patch, _request_timeout=_TIMEOUT_S)
+            api.patch_node(node, patch, _request_timeout=_TIMEOUT_S, _content_type=_MERGE_PATCH)
         except ApiException as error:
             if error.status == _CONFLICT:
                 continue

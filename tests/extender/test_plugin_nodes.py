@@ -16,7 +16,7 @@ from node_agent.report import Health, Owner, PluginResource
 from scoring.request import PluginAsk
 from tests.support.agent import Agent, agent, plugin_agent
 from tests.support.builders import PREFIX, device, identity, node_facts, pod, report
-from tests.support.harness import Harness, harness
+from tests.support.harness import Harness, as_json, harness
 
 pytestmark = pytest.mark.anyio
 
@@ -189,6 +189,30 @@ def test_replicas_are_spread_over_the_devices_that_are_there() -> None:
 def test_a_pod_is_expected_to_load_the_devices_evenly() -> None:
     replicas = {"a": Replicas(GPU, 2, 0), "b": Replicas(GPU, 2, 0), "c": Replicas("other", 9, 0)}
     assert expected_load(replicas, (PluginAsk(GPU, 1),)) == [("a", 250), ("b", 250)]
+
+
+async def test_a_pod_bound_just_now_counts_as_load_before_it_is_measured() -> None:
+    bench = harness()
+    await plugin_agent(bench, "T4", 2)
+    assert await bench.run(wants(), ["n"]) == "n"
+    assert bench.store.snapshot().settling_milli[:2, 0].tolist() == [500, 500]
+    bench.clock.advance(31)
+    bench.store.expire(bench.clock.now())
+    assert bench.store.snapshot().settling_milli.sum() == 0
+
+
+async def test_an_eviction_is_in_vain_where_the_devices_are_of_another_type() -> None:
+    bench = harness()
+    await plugin_agent(bench, "T4", 1, node="t4", used=1)
+    await plugin_agent(bench, "L4", 1, node="l4", used=1)
+    victims = {name: {"Pods": [{"UID": f"uid-{name}"}], "NumPDBViolations": 0} for name in ("t4", "l4")}
+    body = {
+        "Pod": as_json(wants(gpu_architecture="ada")),
+        "NodeNameToVictims": None,
+        "NodeNameToMetaVictims": victims,
+    }
+    answer = (await bench.post("/v1/preempt", body)).json()
+    assert answer["NodeNameToMetaVictims"].keys() == {"l4"}
 
 
 async def test_the_fleet_shows_what_the_plugin_offers() -> None:

@@ -204,7 +204,7 @@ def shortage_words(node: NodeDetail, device: DeviceDetail, shortage: Shortage, o
                 f" ({max(device.free_mib, 0)} MiB of memory are)"
             )
         case None:
-            return "would do by itself"
+            return "would do" if node.reason is None else "would do by itself"
 
 
 def _node_trouble(node: NodeDetail) -> str:

@@ -40,7 +40,11 @@ class InsightRoutes:
             return _json({"error": f"the API server did not say whether pod {namespace}/{pod} exists: {error}"}, 503)
         known = self._services.decisions.of_pod(namespace, pod)
         if told.now is None and not told.attempts and not known:
-            return _json({"error": f"pod {namespace}/{pod} does not exist, and nothing is remembered of it"}, 404)
+            message = f"pod {namespace}/{pod} does not exist, and nothing is remembered of it"
+            silent = [f"{peer.address} ({peer.problem})" for peer in told.peers if peer.problem]
+            if silent:
+                message += f"; replicas that did not answer may remember it: {', '.join(silent)}"
+            return _json({"error": message}, 404)
         decisions = {str(verb): asdict(decision) for verb, decision in known.items()}
         return _json({"pod": f"{namespace}/{pod}", "decisions": decisions, **_now(told.now), **_past(told)})
 

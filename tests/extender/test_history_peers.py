@@ -88,6 +88,7 @@ async def test_the_other_replica_serves_what_the_dead_one_kept(tmp_path, monkeyp
                 assert _told_by(replicas.explain(SECOND)) == ["first"]
             alone = urllib3.request("GET", f"{second_url}/v1/explain/ml/p", retries=False)
             assert alone.status == 404
+            assert f"did not answer may remember it: {FIRST}" in alone.json()["error"]
             with replicas.start("first", FIRST) as (_, first_url):
                 wait_until_ready(first_url)
                 answer = replicas.explain(SECOND)

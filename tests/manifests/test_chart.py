@@ -157,6 +157,11 @@ class TestSettings:
         ]
         assert settings.node_name() == "node-a"
 
+    @pytest.mark.parametrize(("kind", "name"), [("Deployment", "tangram-extender"), ("DaemonSet", "tangram-agent")])
+    def test_services_do_not_appear_as_settings(self, paired: list[Json], kind: str, name: str) -> None:
+        # Kubernetes would add TANGRAM_PEOPLE_PORT and the like, which are refused as settings that do not exist.
+        assert pod_of(paired, kind, name)["enableServiceLinks"] is False
+
     def test_ports_are_those_of_the_settings(self, stand_alone: list[Json]) -> None:
         (container,) = pod_of(stand_alone, "Deployment", "tangram-extender")["containers"]
         ports = {each["name"]: each["containerPort"] for each in container["ports"]}

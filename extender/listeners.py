@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.lifespan.on import LifespanOn
 
 from extender.certificates import Audience
+from extender.gathering import GatheringProtocol
 
 KEEP_ALIVE_S = 120
 """kube-scheduler's client keeps idle connections for 90 s and does not repeat a call on one that is being closed."""
@@ -164,7 +165,7 @@ def _config(app: ASGIApp, listener: Listener, grace_s: int) -> uvicorn.Config:
     config = uvicorn.Config(
         PathFilter(app, listener.audiences),
         loop="uvloop",
-        http="httptools",
+        http=GatheringProtocol,
         ws="none",
         lifespan="off",
         workers=1,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uvicorn
 
 from extender.app import Extender
+from extender.gathering import GatheringProtocol
 from extender.settings import Settings
 
 KEEP_ALIVE_S = 120
@@ -26,7 +27,7 @@ def server_for(app: Extender, settings: Settings) -> uvicorn.Server:
             host=settings.host,
             port=settings.port,
             loop="uvloop",
-            http="httptools",
+            http=GatheringProtocol,
             ws="none",
             workers=1,
             backlog=BACKLOG,

@@ -119,8 +119,9 @@ class FleetDraft:
     def set_load(self, row: Row, load: npt.NDArray[np.float32], settling_milli: npt.NDArray[np.int32]) -> None:
         """Write the load of a node's devices (slot order). Of the row that does not count as a change."""
         count = len(load)
-        same = np.array_equal(self._columns["load"][:count, row], load, equal_nan=True)
-        if same and np.array_equal(self._columns["settling_milli"][:count, row], settling_milli):
+        # Bytes, because reports come by the thousand and array_equal costs more than all the rest of this.
+        same = self._columns["load"][:count, row].tobytes() == load.tobytes()
+        if same and self._columns["settling_milli"][:count, row].tobytes() == settling_milli.tobytes():
             return
         self._own("load")[:count, row] = load
         self._own("settling_milli")[:count, row] = settling_milli

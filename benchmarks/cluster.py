@@ -75,16 +75,16 @@ def bench_cluster(nodes: int, *, half_full: bool = True, seed: int = 1) -> Itera
     names = [f"node-{number:05d}-{draw.randrange(16**8):08x}" for number in range(nodes)]
     api = SimulatedApiServer()
     for number, name in enumerate(names):
-        api.create("nodes", "", _node(name))
+        api.create("nodes", "", node_object(name))
         if half_full:
             for at, pod in enumerate(_bound_pods(name, PRODUCTS[number % len(PRODUCTS)])):
                 api.create("pods", NAMESPACE, pod | {"metadata": pod["metadata"] | {"name": f"p-{number}-{at}"}})
     with ServedApiServer(api) as served:
-        port = _free_port()
+        port = free_port()
         child = Child("extender", _environment(served.url, port))
         try:
             cluster = BenchCluster(port, names, api, child.process_id)
-            _wait(port, "/readyz")
+            wait_until_ready(port)
             _push_reports(cluster, draw)
             yield cluster
         finally:
@@ -111,7 +111,8 @@ def _push_reports(cluster: BenchCluster, draw: random.Random) -> None:
                 raise RuntimeError(msg)
 
 
-def _wait(port: int, path: str) -> None:
+def wait_until_ready(port: int, path: str = "/readyz") -> None:
+    """Return when the path answers 200; TimeoutError after two minutes."""
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as probe:
@@ -134,7 +135,8 @@ def _base_report(name: str, product: str) -> Report:
     return _REPORTS[key]
 
 
-def _node(name: str) -> dict[str, object]:
+def node_object(name: str) -> dict[str, object]:
+    """Return a node as the API server lists it."""
     amounts = {"cpu": f"{_CPU_MILLI}m", "memory": f"{_HOST_MIB}Mi", "pods": "250"}
     return {
         "apiVersion": "v1",
@@ -211,6 +213,7 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port on loopback that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from benchmarks.client import KeepAliveClient
-from benchmarks.cluster import DEVICES, NAMESPACE, BenchCluster, _free_port, bench_cluster, encoded, pod_object
+from benchmarks.cluster import DEVICES, NAMESPACE, BenchCluster, bench_cluster, encoded, free_port, pod_object
 from benchmarks.results import quantile, show
 
 SIZES = (500, 5000)
@@ -73,7 +73,7 @@ def shapes(draw: random.Random, count: int = 100) -> list[ShapeOfPod]:
 @contextmanager
 def floor_server() -> Iterator[int]:
     """Run the floor in a process of its own; yield its port."""
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "benchmarks.floor", str(port)])
     try:
         for _ in range(200):

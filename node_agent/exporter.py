@@ -20,7 +20,7 @@ from node_agent.agent import Sweep
 from node_agent.overuse import Share, shares
 from node_agent.publisher import Tally
 from node_agent.readings import DeviceReading
-from node_agent.report import Device, Health
+from node_agent.report import Device, Health, NodeState
 from node_agent.xid_targets import xid_targets
 
 MIB = 1024 * 1024
@@ -86,6 +86,7 @@ class SweepCollector(Collector):
             return
         yield _single("tangram_agent_sample_age_seconds", "Age of the newest sweep", sweep.readings.age_s + age_s)
         yield self._call_errors()
+        yield _node_state(sweep)
         yield from self._device_metrics(sweep)
         yield from _pod_metrics(sweep)
 
@@ -144,6 +145,13 @@ def _labels(node: str, device: Device) -> list[str]:
     if device.mig is None:
         return [node, device.uuid, index, "", ""]
     return [node, device.mig.parent_uuid, index, device.uuid, device.mig.profile]
+
+
+def _node_state(sweep: Sweep) -> Metric:
+    family = GaugeMetricFamily("tangram_agent_node_state", "1 for the state the node is in", labels=["node", "state"])
+    for state in NodeState:
+        family.add_metric([sweep.report.node, state], float(sweep.report.state is state))
+    return family
 
 
 def _single(name: str, words: str, value: float) -> Metric:
@@ -228,12 +236,17 @@ def _add(family: GaugeMetricFamily | CounterMetricFamily, labels: list[str], val
 
 def _pod_metrics(sweep: Sweep) -> Iterator[Metric]:
     node, found = sweep.report.node, shares(sweep.bookings, sweep.report.usage)
+    sharers = Counter(share.uuid for share in found)
     families: dict[str, tuple[str, Callable[[Share], float | None]]] = {
         "tangram_process_gpu_memory_bytes": ("Memory that the pod uses", lambda each: each.used_mib * MIB),
         "tangram_process_gpu_sm_ratio": ("SM time that the pod uses", lambda each: each.used_ratio),
         "tangram_booked_gpu_memory_bytes": ("Memory that the pod booked", lambda each: each.booked_mib * MIB),
         "tangram_booked_gpu_sm_ratio": ("Share of the SMs that the pod booked", lambda each: each.booked_ratio),
         "tangram_gpu_memory_overuse_bytes": ("Memory used beyond the booking", _over_bytes),
+        "tangram_gpu_sm_overuse_ratio": (
+            "SM time used beyond the booking, on shared devices",
+            lambda each: _over_ratio(each) if sharers[each.uuid] > 1 else None,
+        ),
     }
     for name, (words, value) in families.items():
         family = GaugeMetricFamily(name, words, labels=_POD)
@@ -244,3 +257,7 @@ def _pod_metrics(sweep: Sweep) -> Iterator[Metric]:
 
 def _over_bytes(share: Share) -> float | None:
     return (share.used_mib - share.booked_mib) * MIB if share.over_memory() else None
+
+
+def _over_ratio(share: Share) -> float | None:
+    return (share.used_ratio or 0.0) - share.booked_ratio if share.over_compute() else None

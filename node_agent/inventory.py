@@ -134,16 +134,18 @@ def _schedulable(
     A split GPU is yielded too, marked ``mig_enabled``: nobody may take it, but its health and power are its instances'.
     """
     verdict = _judged(reading, circumstances.verdicts)
+    pods = {booking.pod_uid for booking in circumstances.bookings}
     occupancy = occupancy_of(
-        reading.uuid, reading.processes, reading.used_mib, booked.get(reading.uuid, ()), find_tenant
+        reading.uuid, reading.processes, reading.used_mib, booked.get(reading.uuid, ()), find_tenant, pods
     )
-    yield _physical(reading, verdict, circumstances.claims, occupancy), occupancy.usage
+    yield _physical(reading, verdict, circumstances.claims, occupancy), occupancy.usage + occupancy.misplaced
     for instance in reading.mig_devices:
         shared = occupancy_of(
-            instance.uuid, instance.processes, instance.used_mib, booked.get(instance.uuid, ()), find_tenant
+            instance.uuid, instance.processes, instance.used_mib, booked.get(instance.uuid, ()), find_tenant, pods
         )
         own = circumstances.verdicts.get(instance.uuid, verdict)
-        yield _instance(reading, instance, _worse(verdict, own), circumstances.claims, shared), shared.usage
+        device = _instance(reading, instance, _worse(verdict, own), circumstances.claims, shared)
+        yield device, shared.usage + shared.misplaced
 
 
 def _judged(reading: DeviceReading, verdicts: Mapping[str, Verdict]) -> Verdict:

@@ -36,23 +36,32 @@ class Share:
 
 
 def shares(bookings: Iterable[Booking], usage: Iterable[Usage]) -> list[Share]:
-    """Put measured beside booked, one entry per pod and device with a booking, in order of both."""
+    """Put measured beside booked, one entry per pod and device with a booking, in order of both.
+
+    A pod with a booking on the node that uses a device which it did not book has an entry there, with nothing booked.
+    """
     booked: dict[tuple[str, str], list[Booking]] = defaultdict(list)
+    pods: dict[str, Booking] = {}
     for booking in bookings:
         booked[booking.pod_uid, booking.uuid].append(booking)
+        pods[booking.pod_uid] = booking
     used: dict[tuple[str, str], list[Usage]] = defaultdict(list)
     for each in usage:
-        used[each.pod_uid, each.uuid].append(each)
-    return [_share(parts, used.get(key, [])) for key, parts in sorted(booked.items())]
+        if each.pod_uid in pods:
+            used[each.pod_uid, each.uuid].append(each)
+    return [
+        _share(pods[key[0]], key[1], booked.get(key, []), used.get(key, []))
+        for key in sorted(booked.keys() | used.keys())
+    ]
 
 
-def _share(parts: list[Booking], used: list[Usage]) -> Share:
+def _share(pod: Booking, uuid: str, parts: list[Booking], used: list[Usage]) -> Share:
     ratios = [each.sm_ratio for each in used if each.sm_ratio is not None]
     return Share(
-        pod_uid=parts[0].pod_uid,
-        namespace=parts[0].namespace,
-        name=parts[0].name,
-        uuid=parts[0].uuid,
+        pod_uid=pod.pod_uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        uuid=uuid,
         booked_mib=sum(each.memory_mib for each in parts),
         booked_ratio=sum(each.compute_milli for each in parts) / 1000,
         used_mib=sum(each.memory_mib for each in used),

@@ -17,7 +17,7 @@ from node_agent.health import HealthTimes, HealthTracker
 from node_agent.inventory import Identity
 from node_agent.pace import PaceTimes
 from node_agent.publisher import Heard, Publisher
-from node_agent.readings import Claims, DeviceReading, Readings
+from node_agent.readings import Claims, DeviceReading, Readings, XidEvent
 from node_agent.report import Health, NodeState, Report
 from node_agent.supervisor import Supervisor, SupervisorTimes
 from tests.node_agent.receiver import Receiver
@@ -87,6 +87,15 @@ class TestLoop:
         agent.step()
         report = agent.step().report
         assert (report.state, report.devices[0].health) == (NodeState.NO_DRIVER, Health.LOST)
+
+    def test_last_gpu_that_falls_off_takes_its_xid_along_and_returns_through_probation(self):
+        event = (XidEvent(uuid="GPU-a", xid=79),)
+        agent, _ = agent_of(FixedReader(GOOD, Readings(state=NodeState.NO_GPU, events=event), GOOD))
+        agent.step()
+        lost = agent.step().report.devices[0]
+        assert lost.health is Health.LOST
+        assert "XID 79" in lost.fault
+        assert agent.step().report.devices[0].health is Health.PROBATION
 
     def test_turn_that_raises_does_not_end_the_loop(self, caplog):
         reader = FixedReader(RuntimeError("unforeseen"), GOOD)

@@ -1,13 +1,14 @@
 import urllib.request
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from node_agent.agent import Sweep
 from node_agent.exporter import SweepCollector, start_exporter
 from node_agent.publisher import Tally
-from node_agent.readings import CallError, Counters, DeviceReading, Readings, XidEvent
-from node_agent.report import Booking, Device, Health, Mig, Mode, Report, Usage
+from node_agent.readings import CallError, Counters, DeviceReading, MigReading, Readings, XidEvent
+from node_agent.report import Booking, Device, Health, Mig, Mode, NodeState, Report, Usage
 
 BOOKING = Booking(
     pod_uid="u", namespace="team", name="train", container="c", uuid="GPU-a", memory_mib=1000, compute_milli=250
@@ -137,3 +138,33 @@ def test_metrics_are_served_on_their_own_port():
         server.shutdown()
         server.server_close()
         thread.join(5)
+
+
+def test_sm_time_beyond_the_booking_shows_on_shared_devices_only():
+    other = replace(BOOKING, pod_uid="v", name="serve", compute_milli=500)
+    used = (
+        Usage(pod_uid="u", uuid="GPU-a", memory_mib=10, sm_ratio=0.75),
+        Usage(pod_uid="v", uuid="GPU-a", memory_mib=10, sm_ratio=0.25),
+    )
+    over = values(scrape(sweep(bookings=(BOOKING, other), usage=used)), "tangram_gpu_sm_overuse_ratio")
+    assert {dict(labels)["pod"]: value for labels, value in over.items()} == {"train": 0.5}
+    assert values(scrape(sweep(bookings=(BOOKING,), usage=used[:1])), "tangram_gpu_sm_overuse_ratio") == {}
+
+
+def test_state_of_the_node_is_one_series_a_state():
+    states = values(scrape(sweep()), "tangram_agent_node_state")
+    assert {dict(labels)["state"]: value for labels, value in states.items()} == {
+        state: float(state is NodeState.OK) for state in NodeState
+    }
+
+
+def test_xid_of_an_instance_is_counted_on_the_instance():
+    instance = MigReading(uuid="MIG-1", profile="1g.10gb", gi_id=7, ci_id=0)
+    reading = DeviceReading(uuid="GPU-p", mig_enabled=True, mig_devices=(instance,))
+    device = Device(uuid="MIG-1", index=0, mode=Mode.MIG, mig=Mig(parent_uuid="GPU-p", profile="1g.10gb"))
+    report = Report(version=1, node="n", agent_run="r", sequence=1, devices=(Device(uuid="GPU-p", index=0), device))
+    events = (XidEvent(uuid="GPU-p", xid=31, gi_id=7, ci_id=0),)
+    [labels] = values(
+        scrape(Sweep(Readings(devices=(reading,), events=events), report)), "tangram_gpu_xid_errors_total"
+    )
+    assert (dict(labels)["gpu_uuid"], dict(labels)["mig_uuid"], dict(labels)["xid"]) == ("GPU-p", "MIG-1", "31")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from node_agent.health import HealthTimes, HealthTracker
 from node_agent.health_memory import HealthMemory
 from node_agent.health_rules import XID_RULES, Action
-from node_agent.readings import Counters, DeviceReading, Readings, XidEvent
+from node_agent.readings import Counters, DeviceReading, MigReading, Readings, XidEvent
 from node_agent.report import Health
 
 TIMES = HealthTimes(suspect_s=300, rest_s=60, probation_s=120, probation_limit_s=480)
@@ -233,3 +233,32 @@ class TestMemory:
         for _ in range(3):
             memory.save(tracker.remember())
         assert caplog.text.count("not written") == 1
+
+
+class TestInstances:
+    INSTANCES = (
+        MigReading(uuid="MIG-1", profile="1g.10gb", gi_id=7, ci_id=0),
+        MigReading(uuid="MIG-2", profile="1g.10gb", gi_id=8, ci_id=0),
+    )
+
+    def observe(self, tracker, now_s, *events, instances=INSTANCES):
+        device = DeviceReading(uuid="GPU-a", mig_enabled=True, mig_devices=instances)
+        found = tracker.observe(Readings(devices=(device,), events=events), now_s)
+        return {uuid: verdict.health for uuid, verdict in found.items() if verdict.health is not Health.HEALTHY}
+
+    def test_contained_fault_rests_and_proves_its_instance_alone(self, tracker):
+        assert self.observe(tracker, 0, XidEvent(uuid="GPU-a", xid=94, gi_id=7)) == {"MIG-1": Health.OUT}
+        assert self.observe(tracker, 60) == {"MIG-1": Health.PROBATION}
+        assert self.observe(tracker, 180) == {}
+
+    def test_instance_that_was_taken_apart_is_forgotten(self, tracker):
+        self.observe(tracker, 0, XidEvent(uuid="GPU-a", xid=94, gi_id=7))
+        assert self.observe(tracker, 1, instances=self.INSTANCES[1:]) == {}
+        assert self.observe(tracker, 2) == {}
+
+    def test_fabric_that_is_not_complete_takes_the_device_out_until_it_is(self, tracker):
+        assert state(tracker, sweep(fabric_state=2), 0) is Health.OUT
+        assert state(tracker, sweep(fabric_state=2), 100) is Health.OUT
+        assert state(tracker, sweep(fabric_state=3), 101) is Health.OUT
+        assert state(tracker, sweep(fabric_state=3), 160) is Health.PROBATION
+        assert state(tracker, sweep(fabric_state=3), 280) is Health.HEALTHY

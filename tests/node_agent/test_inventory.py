@@ -46,6 +46,12 @@ class TestOccupancy:
         process = [ProcessReading(pid=1, memory_mib=3000)]
         assert occupancy_of("GPU-b", process, 3000, [], tenants(p1=OTHER)).foreign_mib == 3000
 
+    def test_a_pod_that_booked_another_device_of_the_node_is_foreign_here_and_told(self):
+        process = [ProcessReading(pid=1, memory_mib=3000, sm_ratio=0.5)]
+        found = occupancy_of("GPU-b", process, 3000, [], tenants(p1=OURS), {"ours"})
+        assert (found.foreign_mib, found.usage) == (3000, ())
+        assert [(each.pod_uid, each.uuid, each.memory_mib) for each in found.misplaced] == [("ours", "GPU-b", 3000)]
+
     def test_several_processes_of_one_container_add_up(self):
         processes = [ProcessReading(pid=each, memory_mib=100, sm_ratio=0.4) for each in (1, 2, 3)]
         [usage] = occupancy_of("GPU-a", processes, 300, [booking()], tenants(p1=OURS, p2=OURS, p3=OURS)).usage
@@ -136,6 +142,18 @@ class TestDevices:
         verdicts = HealthTracker().observe(readings, 0, ["MIG-2"])
         states = [each.health for each in report(readings, Circumstances(verdicts=verdicts)).devices]
         assert states == [Health.HEALTHY, Health.HEALTHY, Health.CORDONED]
+
+    def test_fault_of_one_instance_spares_the_others_and_the_gravest_state_counts(self):
+        instances = (MigReading(uuid="MIG-1", profile="1g.10gb"), MigReading(uuid="MIG-2", profile="1g.10gb"))
+        readings = Readings(devices=(DeviceReading(uuid="GPU-a", mig_enabled=True, mig_devices=instances),))
+        verdicts = {"GPU-a": Verdict(Health.SUSPECT), "MIG-2": Verdict(Health.OUT, "XID 94")}
+        states = [each.health for each in report(readings, Circumstances(verdicts=verdicts)).devices]
+        assert states == [Health.SUSPECT, Health.SUSPECT, Health.OUT]
+
+    def test_load_of_an_instance_is_its_own(self):
+        instance = MigReading(uuid="MIG-1", profile="1g.10gb", sm_active=0.7)
+        reading = DeviceReading(uuid="GPU-a", mig_enabled=True, mig_devices=(instance,))
+        assert [each.utilisation for each in report(Readings(devices=(reading,))).devices] == [None, 0.7]
 
     def test_gpm_load_wins_over_nvml_utilisation(self):
         reading = DeviceReading(uuid="GPU-a", utilisation=1.0, sm_active=0.04)

@@ -16,8 +16,8 @@ def booking(pod_uid="u", container="c", memory_mib=1000, compute_milli=250):
     )
 
 
-def usage(pod_uid="u", container="c", memory_mib=0, sm_ratio=None):
-    return Usage(pod_uid=pod_uid, uuid="GPU-a", memory_mib=memory_mib, container=container, sm_ratio=sm_ratio)
+def usage(pod_uid="u", container="c", memory_mib=0, sm_ratio=None, uuid="GPU-a"):
+    return Usage(pod_uid=pod_uid, uuid=uuid, memory_mib=memory_mib, container=container, sm_ratio=sm_ratio)
 
 
 def test_each_sharer_has_its_own_value():
@@ -48,3 +48,11 @@ def test_overuse_begins_beyond_the_tolerance(memory_mib, sm_ratio, over_memory, 
 def test_pod_that_uses_nothing_is_listed_with_zero():
     [share] = shares([booking()], [])
     assert (share.used_mib, share.used_ratio) == (0, None)
+
+
+def test_pod_on_a_device_that_it_did_not_book_has_an_entry_with_nothing_booked():
+    first, second = shares([booking()], [usage(memory_mib=900, uuid="GPU-b", sm_ratio=0.2)])
+    assert (first.uuid, first.booked_mib, first.used_mib) == ("GPU-a", 1000, 0)
+    assert (second.uuid, second.booked_mib, second.used_mib) == ("GPU-b", 0, 900)
+    assert second.over_memory()
+    assert second.over_compute()

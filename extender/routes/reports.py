@@ -31,6 +31,7 @@ class ReportRoutes:
     def __init__(self, services: Services, guard: Guard = anyone) -> None:
         self._services = services
         self._guard = guard
+        self._applied = services.metrics.reports.labels("applied")
 
     async def report(self, body: bytes, headers: Headers) -> Answer:
         """Take a report in: 200 with the answer, 422 for one that cannot be understood, 404 for an unknown node."""
@@ -50,7 +51,7 @@ class ReportRoutes:
         if answer is None:
             self._services.metrics.reports.labels("overtaken").inc()
             return Answer(b'{"error":"a later report of this node was there before"}', 409)
-        self._services.metrics.reports.labels("applied").inc()
+        self._applied.inc()
         return Answer(_ENCODER.encode(answer))
 
     def _refuse(self, error: ExtenderError, status: int, details: dict[str, str]) -> Answer:

@@ -19,12 +19,17 @@ WAIT_S = 5.0
 
 
 class Receiver:
-    """Listens on a loopback port; ``answer`` makes the answer to each report, ``status`` replaces 200."""
+    """Listens on a loopback port; ``answer`` makes the answer to each report, ``status`` replaces 200.
+
+    Where ``token`` is set, reports with another one are refused with 401 and only their times are kept.
+    """
 
     def __init__(self, address: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.reports: list[Report] = []
         self.headers: list[dict[str, str]] = []
         self.connections = 0
+        self.token: str | None = None
+        self.refused_at: list[float] = []
         self.status = 200
         self.bookings: tuple[Booking, ...] = ()
         self.cordoned: tuple[str, ...] = ()
@@ -84,12 +89,16 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 report = msgspec.json.decode(body, type=Report)
-                answer = receiver.answer_to(report)
+                is_known = receiver.token in {None, self.headers.get("Authorization", "").removeprefix("Bearer ")}
+                answer = receiver.answer_to(report) if is_known else b"{}"
                 with receiver._news:
-                    receiver.reports.append(report)
-                    receiver.headers.append({**dict(self.headers), ":path": self.path})
+                    if is_known:
+                        receiver.reports.append(report)
+                        receiver.headers.append({**dict(self.headers), ":path": self.path})
+                    else:
+                        receiver.refused_at.append(time.monotonic())
                     receiver._news.notify_all()
-                self.send_response(receiver.status)
+                self.send_response(receiver.status if is_known else 401)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)

@@ -16,10 +16,11 @@ run: .venv/ready ## the main job on a simulated cluster, no GPU needed; FOR=20 s
 	@$(BIN)/python -m extender.simulation.run $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT)) $(if $(SEED),--seed $(SEED))
 
 test: .venv/ready ## every test that this machine can run
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile -m "not controlplane and not node" $(ARGS)
+	@$(BIN)/pytest -m "controlplane or node" $(ARGS)
 
 test-fast: .venv/ready ## without the real control plane
-	@$(BIN)/pytest -m "not controlplane and not gpu" -n auto $(ARGS)
+	@$(BIN)/pytest -m "not controlplane and not node and not slow" -n auto --dist loadfile $(ARGS)
 
 cluster: .venv/ready ## a real kube-apiserver and kube-scheduler with simulated GPU nodes, until Ctrl-C (needs Go)
 	@$(BIN)/python -m tests.controlplane.cluster $(if $(NODES),--nodes $(NODES))
@@ -39,7 +40,7 @@ types: .venv/ready ## mypy, strict
 imports: .venv/ready ## who may import whom (.importlinter)
 	@$(BIN)/lint-imports --no-logo
 
-check: lint types imports test ## everything that a commit must pass
+check: lint types imports chart test ## everything that a commit must pass
 
 lock: .venv/ready ## resolve the dependencies anew
 	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group dev --universal --generate-hashes --no-header -o requirements.lock

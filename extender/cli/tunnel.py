@@ -7,8 +7,8 @@ certificate is not checked again inside the tunnel.
 from __future__ import annotations
 
 import http.client
-import socket
 import ssl
+import threading
 
 from extender.cli.arguments import Access
 from extender.cli.client import TIMEOUT_S, Client, tls_context
@@ -20,21 +20,36 @@ AUDIENCE = "tangram"
 VIEWER = "tangram-viewer"
 _SELECTOR = "app.kubernetes.io/name=tangram,app.kubernetes.io/component=extender"
 _TOKEN_S = 600
+_PROXY_THREAD = "Kubernetes port forward proxy"
+_ENDS_WITHIN_S = 1.0
 
 
 class _Tunnelled(http.client.HTTPConnection):
-    """An HTTP connection over a socket that is connected already."""
+    """An HTTP connection over a port-forward, TLS inside; both end together."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, forward: CoreApi, context: ssl.SSLContext, name: str | None) -> None:
         super().__init__("tangram", timeout=TIMEOUT_S)
-        self.sock = connected
+        self._forward = forward
+        connected = forward.socket(PEOPLE_PORT)
+        connected.settimeout(TIMEOUT_S)
+        try:
+            self.sock = context.wrap_socket(connected, server_hostname=name)
+        except OSError:
+            _end(forward)
+            raise
 
     def connect(self) -> None:
         """Keep the socket there is."""
 
+    def close(self) -> None:
+        """End the connection and the port-forward."""
+        super().close()
+        _end(self._forward)
+
 
 def open_tunnel(access: Access) -> Client:
     """Return a client that reaches a ready extender through the API server. Raises CliProblem."""
+    threading.excepthook = _quiet
     api = core_api(access)
     pod = _extender_pod(api, access.system_namespace)
     token = access.token or _token(api, access.system_namespace)
@@ -43,8 +58,7 @@ def open_tunnel(access: Access) -> Client:
     names = pod if access.ca else None
 
     def connect() -> http.client.HTTPConnection:
-        secured = context.wrap_socket(_forwarded(api, access.system_namespace, pod), server_hostname=names)
-        return _Tunnelled(secured)
+        return _Tunnelled(_forwarded(api, access.system_namespace, pod), context, names)
 
     return Client(connect, where, token)
 
@@ -76,18 +90,36 @@ def _token(api: CoreApi, namespace: str) -> str:
     return str(answer.status.token)
 
 
-def _forwarded(api: CoreApi, namespace: str, pod: str) -> socket.socket:
-    """Return a socket that ends at the pod's port for people."""
+def _forwarded(api: CoreApi, namespace: str, pod: str) -> CoreApi:
+    """Return a port-forward to the pod's port for people."""
     from kubernetes.client.exceptions import ApiException
     from kubernetes.stream import portforward
 
     try:
-        forward = portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(PEOPLE_PORT))
+        return portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(PEOPLE_PORT))
     except ApiException as error:
         raise CliProblem(f"port-forward to {namespace}/{pod}: {error.status} {error.reason}") from error
-    connected: socket.socket = forward.socket(PEOPLE_PORT)
-    connected.settimeout(TIMEOUT_S)
-    return connected
+
+
+def _end(forward: CoreApi) -> None:
+    """End a port-forward and let go of what the official client leaves open when its thread ends by an error."""
+    forward.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith(_PROXY_THREAD):
+            thread.join(_ENDS_WITHIN_S)
+    for port in forward.local_ports.values():
+        port.python.close()
+    forward.websocket.close()
+
+
+def _quiet(details: threading.ExceptHookArgs) -> None:
+    """Pass on what ends a thread, but for the official client's proxy: it dies of a connection that was reset.
+
+    The connection's user gets the error of its own socket; a traceback beside it would hide that.
+    """
+    is_proxy = details.thread is not None and details.thread.name.startswith(_PROXY_THREAD)
+    if not (is_proxy and isinstance(details.exc_value, OSError)):
+        threading.__excepthook__(details)
 
 
 def _tunnel_context() -> ssl.SSLContext:

@@ -93,7 +93,16 @@ def staged(**settings: object) -> Iterator[Stage]:
 class ExtenderThread:
     """The store belongs to the thread that made it, so application and loop are made in one thread."""
 
-    def __init__(self, api_url: str, settings: dict[str, object], host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        api_url: str,
+        settings: dict[str, object],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        """``tls`` are the files of a certificate and its key."""
+        self._tls = tls
         self._api_url = api_url
         self._settings = settings
         self._host = host
@@ -114,7 +123,19 @@ class ExtenderThread:
     def _run(self) -> None:
         kube = KubeClient.from_url(self._api_url)
         self._app = create_app(Settings(**self._settings), Surroundings(kube, kube))  # type: ignore[arg-type]
-        self._server = _Server(uvicorn.Config(self._app, log_level="critical", lifespan="on", ws="none"))
+        certificate, key = self._tls
+        self._server = _Server(
+            uvicorn.Config(
+                self._app,
+                log_level="critical",
+                lifespan="on",
+                loop="asyncio",
+                timeout_graceful_shutdown=1,
+                ws="none",
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+            )
+        )
         self._server.is_up = self._up
         self._server.run([self._socket])
 

@@ -51,3 +51,7 @@ clean: ## remove what the targets made
 .PHONY: chart
 chart: .venv/ready ## lint the chart, render every mode, validate each object (needs Go); ARGS=--write renders install.yaml
 	@$(BIN)/python -m tests.manifests.check_chart $(ARGS)
+
+.PHONY: test-node
+test-node: .venv/ready ## the chart on a real kubelet and container runtime (root, Debian's packages, Go); WRITE_DOCS=1 writes its tables
+	@$(if $(WRITE_DOCS),WRITE_DOCS=1 )$(BIN)/pytest tests/node $(ARGS)

@@ -1,8 +1,9 @@
 """A cluster of one real node: control plane, kubelet, containerd, NVIDIA's runtime, DNS.
 
-Everything runs in one `Machine`; the test run reaches the API server through a `Doorway`. There is no kube-scheduler
-here: it comes in a pod, with the product. Services are reached by name, at their pods' addresses; kube-proxy is left
-out, since the API server calls webhooks at their pods too, and its own address is one of the node's.
+Everything runs in one `Machine`; the test run reaches the API server through a `Doorway`. The kube-scheduler is the
+stock one, for pods without GPU; the product brings its own, in a pod. Services are reached by name, at their pods'
+addresses; kube-proxy is left out, since the API server calls webhooks at their pods too, and its own address is one of
+the node's.
 """
 
 import time
@@ -18,6 +19,7 @@ import yaml
 from tests.controlplane.access import (
     ADMIN,
     CONTROLLER_MANAGER,
+    SCHEDULER,
     Endpoint,
     User,
     write_credentials,
@@ -25,6 +27,7 @@ from tests.controlplane.access import (
 )
 from tests.controlplane.api import Api, ApiError, Json
 from tests.controlplane.build import Binaries
+from tests.controlplane.scheduler import plain_configuration
 from tests.node.doorway import Doorway
 from tests.node.machine import ADDRESS, SERVICE_ADDRESS, InnerProcess, Machine
 from tests.node.packages import Packages
@@ -49,6 +52,7 @@ class Programs:
     containerd: InnerProcess
     kubelet: InnerProcess
     dns: InnerProcess
+    scheduler: InnerProcess
 
 
 class NodeCluster:
@@ -59,7 +63,7 @@ class NodeCluster:
         self._binaries = binaries
         self._packages = packages
         names = (ADDRESS, SERVICE_ADDRESS, "kubernetes.default.svc")
-        users = (ADMIN, CONTROLLER_MANAGER, KUBELET, DNS)
+        users = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, KUBELET, DNS)
         directory.mkdir(parents=True, exist_ok=True)
         self._credentials = write_credentials(directory, users, names)
         inner = f"https://{ADDRESS}:{_API_PORT}"
@@ -94,7 +98,7 @@ class NodeCluster:
         for process in (self.programs.containerd, self.programs.etcd, self.programs.api_server):
             process.start()
         self.programs.api_server.wait_until(self._api_is_ready, within_s=_READY_S)
-        for process in (self.programs.controller_manager, self.programs.dns):
+        for process in (self.programs.controller_manager, self.programs.dns, self.programs.scheduler):
             process.start()
         self.programs.containerd.wait_until(self._containerd_answers, within_s=_READY_S)
         self.started_at = time.time()
@@ -160,6 +164,7 @@ class NodeCluster:
             ),
             kubelet=make("kubelet", self._kubelet()),
             dns=make("coredns", self._dns()),
+            scheduler=make("kube-scheduler", self._scheduler()),
         )
 
     def _etcd(self) -> list[str]:
@@ -219,6 +224,12 @@ class NodeCluster:
             "--root-dir=/var/lib/kubelet",
             "--v=2",
         ]
+
+    def _scheduler(self) -> list[str]:
+        path = self.directory / "scheduler.yaml"
+        connection = {"clientConnection": {"kubeconfig": str(self._kubeconfigs[SCHEDULER.name])}}
+        path.write_text(yaml.safe_dump(plain_configuration() | connection), encoding="utf-8")
+        return [str(self._binaries.path("kube-scheduler")), f"--config={path}", "--secure-port=0"]
 
     def _dns(self) -> list[str]:
         path = self.directory / "Corefile"

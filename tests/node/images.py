@@ -25,6 +25,7 @@ from tests.node.archive import Image, Layer, write_image
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ("extender", "agent")
+_LAYOUT = "1"  # another number makes cached layers anew: count on when what is written into them changes
 _SITE = f"opt/tangram/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 _NOT_FOR_IMAGES = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages")
 _PASSWD = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
@@ -222,10 +223,14 @@ def _shared_libraries(programs: Iterable[Path]) -> dict[str, Path]:
 
 
 def _cached_layer(name: str, key: Iterable[str], fill: Callable[[Layer], None]) -> Path:
-    digest = hashlib.sha256("\n".join([*key, Path(__file__).read_text(encoding="utf-8")]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join([_LAYOUT, *key]).encode()).hexdigest()[:16]
     target = cache_directory().parent / "node" / "layers" / f"{name}-{digest}.tar"
     target.parent.mkdir(parents=True, exist_ok=True)
-    return target if target.exists() else _write_layer(target, fill)
+    if target.exists():
+        return target
+    for former in target.parent.glob(f"{name}-*.tar"):
+        former.unlink(missing_ok=True)
+    return _write_layer(target, fill)
 
 
 def _write_layer(target: Path, fill: Callable[[Layer], None]) -> Path:

@@ -77,7 +77,7 @@ def write_nvidia_runtime(directory: Path, packages: Packages) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": str(directory / "nvidia")}
 
 
-def write_devices(directory: Path, uuids: Sequence[str], driver: StubDriver) -> None:
+def write_devices(directory: Path, uuids: Sequence[str], driver: StubDriver, mps_control: Path) -> None:
     """Write the CDI file of a node: each device of these UUIDs mounts a file of its name below MARKS, `all` all.
 
     Every container with a device gets the driver's library, as NVIDIA's own generator of such files arranges it.
@@ -94,7 +94,11 @@ def write_devices(directory: Path, uuids: Sequence[str], driver: StubDriver) -> 
         "devices": [{"name": name, "containerEdits": {"mounts": mounts}} for name, mounts in edits.items()],
         "containerEdits": {
             "env": ["TANGRAM_NVML_SCENARIO=/run/nvml/scenario.txt"],
-            "mounts": [_mount(driver.library, _LIBRARY), _mount(driver.scenario.parent, "/run/nvml")],
+            "mounts": [
+                _mount(driver.library, _LIBRARY),
+                _mount(driver.scenario.parent, "/run/nvml"),
+                _mount(mps_control, "/usr/bin/nvidia-cuda-mps-control"),
+            ],
         },
     }
     place = directory / "cdi"

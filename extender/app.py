@@ -39,7 +39,7 @@ from extender.reflection import ListWatch, ReflectorStats
 from extender.reflector import ReflectorThread
 from extender.routes.admission import admission_routes, counting
 from extender.routes.api import api_router
-from extender.routes.insight import insight_router
+from extender.routes.insight import for_viewers_only, insight_router
 from extender.routes.ops import ops_router
 from extender.routes.pages import page_routes
 from extender.routes.raw import FrontDoor, RawRoute
@@ -50,6 +50,7 @@ from extender.settings import Settings
 from extender.store import ClusterStore
 from extender.trouble_metrics import ReflectorCollector, TroubleCollector
 from extender.usage import INTERVAL_S as USAGE_INTERVAL_S
+from extender.viewers import Viewers, ViewersOnly, everyone
 from extender.waker import Waker
 from scoring.outlook import Outlook
 
@@ -68,6 +69,7 @@ class Surroundings:
     ``source``    lists and watches; None leaves the store to whoever calls its verbs
     ``may_act``   whether this replica holds the lease
     ``guard``     who may report for which node
+    ``viewers``   who may see pod names
     """
 
     kube: Kube
@@ -75,6 +77,7 @@ class Surroundings:
     clock: Clock = field(default_factory=SystemClock)
     may_act: Callable[[], bool] = lambda: True
     guard: Guard = anyone
+    viewers: Viewers = everyone
     injector: Injector = Injector.ENVIRONMENT
 
 
@@ -88,12 +91,14 @@ class Extender:
             self.services.store, around.kube, settings, around.clock, self.services.metrics, around.may_act
         )
         self.alarms = self._watch_trouble()
-        web = FastAPI(title="Tangram", lifespan=self._lifespan, redirect_slashes=False)
+        # FastAPI's own pages about the API would load scripts from elsewhere.
+        web = FastAPI(title="Tangram", lifespan=self._lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
         web.include_router(api_router(self.services))
         web.include_router(insight_router(self.services))
         web.include_router(ops_router(self.services))
         self._view = LiveView(self.services.store, self.services.decisions, around.clock)
-        web.include_router(page_routes(self._view))
+        web.include_router(page_routes(self._view, around.viewers))
+        web.add_exception_handler(ViewersOnly, for_viewers_only)
         self._reflectors: tuple[ReflectorThread[Node] | ReflectorThread[Pod], ...] = ()
         expose_state(self.services, self._view.waiting, self._reflector_stats)
         self.web = web
@@ -261,4 +266,5 @@ def build_services(settings: Settings, around: Surroundings) -> Services:
         decisions=decisions,
         metrics=metrics,
         insight=Insight(world),
+        viewers=around.viewers,
     )

@@ -4,7 +4,7 @@
 
     authorities (one Secret for all replicas) ──> leaves ──> listeners ─┐
     lease ──> tenure ──> may_act ───────────────────────────────────────┼──> application ──> store
-    TokenReview ──> identities ──> guard of the agents' reports ────────┘
+    TokenReview ──> identities ──> agents' reports, pod names ──────────┘
 
 Stopping goes the other way round: no new connections, answers under way finished, the lease given back, and only then
 the process ends, so that the next holder does not wait for the lease to run out.
@@ -26,7 +26,7 @@ from extender.certificates import Audience, Authorities, IssuedLeaf, MountedLeaf
 from extender.clock import Clock, SystemClock
 from extender.deployment_settings import Certificates, DeploymentSettings, Mode
 from extender.errors import KubeError
-from extender.identity import AgentGuard, Identities, service_account_user
+from extender.identity import AgentGuard, Identities, ViewerGate, service_account_user
 from extender.kube import KubeClient
 from extender.kubeobjects import KubeObjects
 from extender.lease import Election, LeaseTerms, PairedLease
@@ -64,12 +64,12 @@ class Replica:
         self._clock = clock or SystemClock()
         self.lead = _lead(settings, kube, self._clock, self._catch_up)
         account = service_account_user(self._deployment.agent_namespace, self._deployment.agent_account)
-        self.guard = AgentGuard(Identities(kube, self._clock), account)
-        self.app: Extender = create_app(
-            settings,
-            Surroundings(kube, kube, self._clock, self.lead.may_act, self.guard, injector=settings.admission.injector),
-        )
-        self.app.services.metrics.registry.register(self.guard.refusals)
+        identities = Identities(kube, self._clock)
+        self.guard = AgentGuard(identities, account)
+        self.viewers = ViewerGate(identities, frozenset(self._deployment.viewer_accounts))
+        self.app: Extender = create_app(settings, self._surroundings(kube))
+        for gate in (self.guard, self.viewers):
+            self.app.services.metrics.registry.register(gate.refusals)
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; KubeError or UnusableAuthority where no certificates are to be had."""
@@ -89,6 +89,17 @@ class Replica:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.lead.release()
             await self._kube.close()
+
+    def _surroundings(self, kube: KubeClient) -> Surroundings:
+        return Surroundings(
+            kube,
+            kube,
+            self._clock,
+            self.lead.may_act,
+            self.guard,
+            self.viewers.may_see_names,
+            self._settings.admission.injector,
+        )
 
     async def _catch_up(self) -> None:
         handler = self.app.pod_handler()

@@ -17,6 +17,7 @@ from extender.metrics import Metrics
 from extender.readiness import Readiness
 from extender.settings import Settings
 from extender.store import ClusterStore
+from extender.viewers import Viewers, everyone
 from extender.waker import Waker
 
 _MEMOS = 8
@@ -56,7 +57,7 @@ class Memos:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of one extender."""
+    """The parts of one extender; ``viewers`` tells who may see pod names."""
 
     settings: Settings
     clock: Clock
@@ -69,3 +70,4 @@ class Services:
     metrics: Metrics
     insight: Insight
     memos: Memos = field(default_factory=Memos)
+    viewers: Viewers = everyone

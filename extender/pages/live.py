@@ -1,14 +1,15 @@
 """What the live page is told, and when: one update a second for all pages together, none while nobody looks.
 
 A page that keeps up gets the changes since the last update; one that is new or fell behind gets everything. Nothing is
-queued for anybody, so a slow reader costs no memory, and the number of pages is bounded.
+queued for anybody, so a slow reader costs no memory, and the number of pages is bounded. Each update is made in up to
+two forms, with pod names and without; who may see names is asked anew for each update, so a token's end is noticed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from extender.pages.details import node_details
 from extender.pages.picture import Painter, Picture
 from extender.pages.waiting import WaitingPods
 from extender.store import ClusterStore
+from extender.viewers import HIDDEN, decision_without_names, words_without_names
 from scoring.fleet import DeviceState, Fleet, NodeState
 from scoring.status import Reason
 
@@ -50,28 +52,33 @@ class LiveView:
         self._turn = 0
         self._picture: Picture | None = None
         self._fleet: Fleet | None = None
-        self._changes = b""
-        self._whole: bytes | None = None
-        self._common: dict[str, object] = {}
+        self._changes: Mapping[str, object] | None = None
+        self._common: dict[bool, dict[str, object]] = {}
+        self._made: dict[tuple[bool, bool], bytes] = {}
         self._rate = (0.0, 0)
         self._turned = asyncio.Condition()
         self._ticker: asyncio.Task[None] | None = None
 
-    def updates(self) -> AsyncIterator[bytes]:
-        """Return server-sent events without end; raise TooManyViewers where too many pages are open."""
+    def updates(self, sees_names: Callable[[], Awaitable[bool]] | None = None) -> AsyncIterator[bytes]:
+        """Return server-sent events without end; raise TooManyViewers where too many pages are open.
+
+        ``sees_names`` tells whether the reader may see pod names; None shows them. One that may not any more sees none
+        until it asks again.
+        """
         if self._viewers >= MAX_VIEWERS:
             raise TooManyViewers
-        return self._updates()
+        return self._updates(sees_names)
 
-    async def _updates(self) -> AsyncIterator[bytes]:
+    async def _updates(self, sees_names: Callable[[], Awaitable[bool]] | None) -> AsyncIterator[bytes]:
         self._viewers += 1
-        seen = -1
+        seen, names = -1, True
         try:
             self._start()
             while True:
                 await self._wait_past(seen)
+                names = names and (sees_names is None or await sees_names())
                 keeps_up, seen = seen == self._turn - 1, self._turn
-                yield self._changes if keeps_up and self._changes else self._everything()
+                yield self._update(keeps_up=keeps_up, names=names)
         finally:
             self._viewers -= 1
 
@@ -91,18 +98,17 @@ class LiveView:
         """Look at the state once and make the next update."""
         fleet = self._store.snapshot()
         picture = self._painter.paint(fleet, self._store.ledger, self._store.nodes())
-        self._common = {**self._summary(fleet), "waiting": self._waiting(), "decisions": self._recent()}
-        before, self._picture, self._fleet, self._whole = self._picture, picture, fleet, None
-        if before is not None and before.layout is picture.layout:
-            self._changes = _event({**self._common, **picture.changes(before)})
-        else:
-            self._changes = b""
+        summary = self._summary(fleet)
+        self._common = {names: {**summary, **self._lists(names=names), "names": names} for names in (True, False)}
+        before, self._picture, self._fleet, self._made = self._picture, picture, fleet, {}
+        is_same = before is not None and before.layout is picture.layout
+        self._changes = picture.changes(before) if before is not None and is_same else None
         self._turn += 1
 
-    def node(self, name: str) -> dict[str, object] | None:
+    def node(self, name: str, *, names: bool = True) -> dict[str, object] | None:
         """Return all that is known of one node's devices and of the pods on them; None for an unknown node."""
         record = self._store.node(name)
-        return None if record is None else node_details(record, self._store.bookings(name))
+        return None if record is None else node_details(record, self._store.bookings(name), names=names)
 
     def _start(self) -> None:
         if self._ticker is None or self._ticker.done():
@@ -116,12 +122,18 @@ class LiveView:
                 self._turned.notify_all()
             await self._clock.sleep(INTERVAL_S)
 
-    def _everything(self) -> bytes:
-        if self._whole is None:
-            assert self._picture is not None
-            assert self._fleet is not None
-            self._whole = _event({**self._common, **self._picture.message(self._fleet)})
-        return self._whole
+    def _update(self, *, keeps_up: bool, names: bool) -> bytes:
+        """Return the changes to a page that keeps up, everything to another; made once for all of a kind."""
+        changes = self._changes if keeps_up else None
+        kind = changes is not None, names
+        if kind not in self._made:
+            self._made[kind] = _event({**self._common[names], **(self._everything() if changes is None else changes)})
+        return self._made[kind]
+
+    def _everything(self) -> Mapping[str, object]:
+        assert self._picture is not None
+        assert self._fleet is not None
+        return self._picture.message(self._fleet)
 
     def _summary(self, fleet: Fleet) -> dict[str, object]:
         present = fleet.kind >= 0
@@ -150,29 +162,35 @@ class LiveView:
         (then, before), self._rate = self._rate, (now, sequence)
         return round((sequence - before) / (now - then), 1) if then and now > then else 0.0
 
-    def _waiting(self) -> list[dict[str, object]]:
+    def _lists(self, *, names: bool) -> dict[str, object]:
+        return {"waiting": self._waiting(names=names), "decisions": self._recent(names=names)}
+
+    def _waiting(self, *, names: bool) -> list[dict[str, object]]:
         now = self._clock.now()
         return [
             {
-                "pod": f"{each.pod.namespace}/{each.pod.name}",
+                "pod": f"{each.pod.namespace}/{each.pod.name}" if names else HIDDEN,
                 "for_s": round(now - each.since, 1),
                 "asks": each.asks,
-                "why": each.message or self._why(each.pod),
+                "why": (each.message if names else words_without_names(each.message))
+                or self._why(each.pod, names=names),
             }
             for each in self.waiting.oldest(_SHOWN_WAITING)
         ]
 
-    def _why(self, pod: PodIdentity) -> str:
+    def _why(self, pod: PodIdentity, *, names: bool) -> str:
         """Return what the extender itself said last of a pod of which kube-scheduler has said nothing yet."""
         known = self._decisions.of_pod(pod.namespace, pod.name)
         newest = max(known.values(), key=lambda decision: decision.sequence, default=None)
         if newest is None or newest.pod_uid != pod.uid:
             return ""
-        return ", ".join(f"{count} {sentence}" for count, sentence in _reasons(newest.reasons)) or newest.message
+        told = ", ".join(f"{count} {sentence}" for count, sentence in _reasons(newest.reasons))
+        return told or (newest.message if names else newest.outcome)
 
-    def _recent(self) -> list[dict[str, object]]:
+    def _recent(self, *, names: bool) -> list[dict[str, object]]:
         told = [each for each in self._decisions.recent(_DECISIONS_LOOKED_AT) if _is_worth_telling(each)]
-        return [_told(each) for each in told[:_SHOWN_DECISIONS]]
+        shown = told[:_SHOWN_DECISIONS]
+        return [_told(each if names else decision_without_names(each)) for each in shown]
 
 
 def _is_worth_telling(decision: Decision) -> bool:
@@ -185,7 +203,7 @@ def _told(decision: Decision) -> dict[str, object]:
         "number": decision.sequence,
         "verb": str(decision.verb),
         "at": decision.at,
-        "pod": f"{decision.namespace}/{decision.name}",
+        "pod": f"{decision.namespace}/{decision.name}".lstrip("/"),
         "outcome": decision.outcome,
         "node": decision.node,
         "devices": len(decision.devices),

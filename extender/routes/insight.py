@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from extender.errors import KubeError
@@ -14,8 +14,10 @@ from extender.explaining import Explained
 from extender.history import HistoryUnavailable
 from extender.insight import CannotJudge, Told
 from extender.measured import device_rows
+from extender.routes.api import headers_of
 from extender.services import Services
 from extender.usage import IDLE_AFTER_S
+from extender.viewers import ViewersOnly, usage_without_names
 
 _ENCODER = msgspec.json.Encoder()
 _MOST_ATTEMPTS = 500
@@ -75,9 +77,10 @@ class InsightRoutes:
             return _json({"error": "this extender is not connected to an API server that lists pods"}, 503)
         return _json({"findings": findings, "silent_nodes": sorted(self._services.store.unreported)})
 
-    async def usage(self, idle_after_s: Annotated[float, Query(ge=0)] = IDLE_AFTER_S) -> Response:
+    async def usage(self, request: Request, idle_after_s: Annotated[float, Query(ge=0)] = IDLE_AFTER_S) -> Response:
         """Return idle holders, overuse, and GPU hours by namespace."""
-        return _json(self._insight.usage.view(idle_after_s))
+        found = self._insight.usage.view(idle_after_s)
+        return _json(found if await self._services.viewers(headers_of(request)) else usage_without_names(found))
 
     async def devices(self) -> Response:
         """Return every device, booked beside measured."""
@@ -89,18 +92,32 @@ class InsightRoutes:
         weights = {name: {scorer: weight for scorer, _, weight in each.scorers()} for name, each in known.items()}
         return _json({"default": self._services.settings.policy, "policies": weights})
 
+    async def only_viewers(self, request: Request) -> None:
+        """Return for a viewer, raise ViewersOnly for anybody else."""
+        if not await self._services.viewers(headers_of(request)):
+            raise ViewersOnly
+
 
 def insight_router(services: Services) -> APIRouter:
-    """Return the router of ``InsightRoutes``."""
+    """Return the router of ``InsightRoutes``; what is about pods from beginning to end is for viewers."""
     router, routes = APIRouter(prefix="/v1"), InsightRoutes(services)
-    router.add_api_route("/explain/{namespace}/{pod}", routes.explain)
-    router.add_api_route("/why-not/{node}/{namespace}/{pod}", routes.why_not)
-    router.add_api_route("/history/{namespace}/{pod}", routes.history)
-    router.add_api_route("/audit", routes.audit)
+    viewers = [Depends(routes.only_viewers)]
+    router.add_api_route("/explain/{namespace}/{pod}", routes.explain, dependencies=viewers)
+    router.add_api_route("/why-not/{node}/{namespace}/{pod}", routes.why_not, dependencies=viewers)
+    router.add_api_route("/history/{namespace}/{pod}", routes.history, dependencies=viewers)
+    router.add_api_route("/audit", routes.audit, dependencies=viewers)
     router.add_api_route("/usage", routes.usage)
     router.add_api_route("/devices", routes.devices)
     router.add_api_route("/policies", routes.policies)
     return router
+
+
+async def for_viewers_only(request: Request, error: Exception) -> Response:
+    """Answer 401 to whoever is no viewer, saying how to become one."""
+    del request
+    answer = _json({"error": str(error)}, 401)
+    answer.headers["WWW-Authenticate"] = "Bearer"
+    return answer
 
 
 def _now(now: Explained | None) -> dict[str, object]:

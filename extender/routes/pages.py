@@ -8,10 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from extender.pages.live import LiveView, TooManyViewers
+from extender.routes.api import headers_of
+from extender.viewers import Viewers, everyone
 
 _STATIC = Path(__file__).parent.parent / "pages" / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -36,8 +38,8 @@ HEADERS = {
 _NO_STORE = {**HEADERS, "Cache-Control": "no-store"}
 
 
-def page_routes(view: LiveView) -> APIRouter:
-    """Return the routes of the page that shows what ``view`` sees."""
+def page_routes(view: LiveView, viewers: Viewers = everyone) -> APIRouter:
+    """Return the routes of the page that shows what ``view`` sees, with pod names to ``viewers``."""
     router = APIRouter(include_in_schema=False)
     files = {path.name: path.read_bytes() for path in sorted(_STATIC.iterdir()) if path.suffix in _TYPES}
 
@@ -51,16 +53,17 @@ def page_routes(view: LiveView) -> APIRouter:
         return _problem(404, f"asset {name[:80]!r} does not exist") if content is None else _file(name, content)
 
     @router.get("/v1/stream")
-    async def stream() -> Response:
+    async def stream(request: Request) -> Response:
+        headers = headers_of(request)
         try:
-            updates = view.updates()
+            updates = view.updates(lambda: viewers(headers))
         except TooManyViewers:
             return _problem(503, "too many live pages are open, close one of them", {"Retry-After": "10"})
         return StreamingResponse(updates, media_type="text/event-stream", headers=_NO_STORE)
 
     @router.get("/v1/live/nodes/{name}")
-    async def node(name: str) -> Response:
-        found = view.node(name)
+    async def node(name: str, request: Request) -> Response:
+        found = view.node(name, names=await viewers(headers_of(request)))
         if found is None:
             return _problem(404, f"node {name[:253]!r} is not known")
         return Response(msgspec.json.encode(found), media_type="application/json", headers=_NO_STORE)

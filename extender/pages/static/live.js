@@ -1,4 +1,4 @@
-// The live page: one stream of updates in, one board and three lists out.
+// The live page: one stream of updates in, one board and three lists out. A viewer's token is kept in memory only.
 
 import { Fleet } from "./columns.js";
 import { Board, podColour } from "./board.js";
@@ -6,20 +6,46 @@ import { decisionItem, deviceDetails, element, percent, waitingItem } from "./wo
 
 const byId = (id) => document.getElementById(id);
 const HINT_MS = 120;
+const AGAIN_MS = 2000;
 
 let fleet = null;
 let kept = -1;
 let pointed = -1;
 let asked = 0;
 let timer = 0;
+let token = "";
+let cut = new AbortController();
 
 const board = new Board(byId("board"), point, pick);
 
-function connect() {
-  const stream = new EventSource("/v1/stream");
-  stream.onopen = () => say("live", "live");
-  stream.onerror = () => say("lost", "connection lost, trying again");
-  stream.onmessage = (event) => take(JSON.parse(event.data));
+const asViewer = () => (token ? { Authorization: `Bearer ${token}` } : {});
+
+async function connect() {
+  for (;;) {
+    try {
+      await follow();
+    } catch {
+      if (cut.signal.aborted) continue;
+    }
+    say("lost", "connection lost, trying again");
+    await new Promise((wake) => setTimeout(wake, AGAIN_MS));
+  }
+}
+
+async function follow() {
+  cut = new AbortController();
+  const answer = await fetch("/v1/stream", { headers: asViewer(), signal: cut.signal });
+  if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+  say("live", "live");
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    for (const event of events) take(JSON.parse(event.slice("data: ".length)));
+  }
 }
 
 function say(state, text) {
@@ -30,6 +56,7 @@ function say(state, text) {
 
 function take(update) {
   summarise(update.summary);
+  byId("viewer").hidden = update.names;
   if (update.layout) {
     const name = chosen() >= 0 ? label(chosen()) : null;
     fleet = new Fleet(update.layout);
@@ -97,7 +124,7 @@ async function describe() {
   const { node, slot } = label(chosen());
   asked += 1;
   const mine = asked;
-  const answer = await fetch(`/v1/live/nodes/${encodeURIComponent(node)}`);
+  const answer = await fetch(`/v1/live/nodes/${encodeURIComponent(node)}`, { headers: asViewer() });
   if (!answer.ok || mine !== asked) return;
   const found = await answer.json();
   const device = found.devices[slot];
@@ -111,5 +138,12 @@ for (const button of byId("modes").querySelectorAll("button")) {
     board.setMode(button.dataset.mode);
   });
 }
+
+byId("viewer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = byId("token").value.trim();
+  byId("token").value = "";
+  cut.abort();
+});
 
 connect();

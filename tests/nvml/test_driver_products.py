@@ -126,3 +126,16 @@ class TestTwins:
         for index in range(3):
             driver.device(index, uuid="GPU-same")
         assert len({each.uuid for each in sweep().devices}) == 3
+
+
+class TestHotUnplug:
+    def test_unplugged_device_takes_its_uuid_along_whatever_the_indices_do(self, driver, supervise):
+        driver.set(count=3)
+        for index in range(3):
+            driver.device(index, uuid=f"GPU-{index}", used_mib=100 * index)
+        supervisor = supervise(driver)
+        supervisor.read()
+        driver.set(count=2)
+        driver.device(0, uuid="GPU-1", used_mib=100)
+        driver.device(1, uuid="GPU-2", used_mib=200)
+        assert [(each.uuid, each.used_mib) for each in supervisor.read().devices] == [("GPU-1", 100), ("GPU-2", 200)]

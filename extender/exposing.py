@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from extender.fleet_metrics import FleetText
+from extender.insight_metrics import InsightCollector
 from extender.pages.waiting import WaitingPods
 from extender.reflection import ReflectorStats
 from extender.services import Services
@@ -33,6 +34,7 @@ def expose_state(services: Services, waiting: WaitingPods, stats: Stats) -> None
 
     services.metrics.registry.register(StateCollector(services.store, messages, ages_s))
     services.metrics.registry.register(UsageCollector(services.insight.usage))
+    services.metrics.registry.register(InsightCollector(services.insight))
     services.metrics.add_part(FleetText(services.store).part)
 
 

@@ -55,6 +55,8 @@ REPORTS = _counter("reports", "Agent reports by what became of them", "outcome")
 ADVERTISEMENTS = _counter("advertisements", "Writes of node totals by outcome", "outcome")
 WAKES = _counter("wakes", "Node annotations written to wake waiting pods", "outcome")
 ADMISSIONS = _counter("admissions", "Pods judged at admission, by webhook and outcome", "webhook", "outcome")
+POD_EVENTS = _counter("pod_events", "Events about waiting pods by what became of them", "outcome")
+EXPLANATIONS_LOST = _counter("explanations_lost", "Attempts and explanations that could not be kept", "cause")
 TROUBLE_EVENTS = _counter("trouble_events", "Events about devices in trouble by what became of them", "outcome")
 REFLECTOR = tuple(
     _counter(f"reflector_{name}", words, "kind")
@@ -81,6 +83,7 @@ PODS_IN_TROUBLE = _gauge(
     "Pods that hold a share of a device in trouble; at most a thousand are named",
     *("namespace", "pod", "node", "uuid", "kind"),
 )
+HOLDERS = _gauge("gpu_holders", "Shares whose use is far from what was booked: idle for an hour, or over", "kind")
 HOURS_BOOKED = _counter("gpu_hours_booked", "GPU hours that pods booked since the process began", "namespace")
 HOURS_IDLE = _counter("gpu_hours_idle", "GPU hours that pods booked and left idle since then", "namespace")
 
@@ -124,7 +127,17 @@ FLEET = (
     SHARED_PODS,
 )
 USAGE = (HOURS_BOOKED, HOURS_IDLE)
-ELSEWHERE = (ADMISSIONS, TROUBLE_EVENTS, *REFLECTOR, SILENCE, IN_TROUBLE, PODS_IN_TROUBLE)
+ELSEWHERE = (
+    ADMISSIONS,
+    TROUBLE_EVENTS,
+    *REFLECTOR,
+    SILENCE,
+    IN_TROUBLE,
+    PODS_IN_TROUBLE,
+    EXPLANATIONS_LOST,
+    POD_EVENTS,
+    HOLDERS,
+)
 """Counted or collected by modules of their own, under these names."""
 
 REFUSALS = (

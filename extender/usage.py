@@ -10,7 +10,7 @@ nobody else can have. Sums begin with the process.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from extender.clock import Clock
@@ -90,18 +90,27 @@ class UsageTracker:
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
     _hours: OrderedDict[str, Hours] = field(default_factory=OrderedDict)
     _began: float | None = None
+    _idle: int = 0
+    _over: int = 0
+    _outstanding: tuple[int, int] = (0, 0)
 
     async def round(self) -> None:
         """Look at every node once, a few at a time; forget holdings that are gone."""
         now = self.clock.now()
         self._began = now if self._began is None else self._began
         met: set[tuple[str, str]] = set()
+        self._idle = self._over = 0
         for number, record in enumerate(self.store.nodes()):
             met |= self._look(record, now)
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await self.clock.sleep(0)
         for key in self._seen.keys() - met:
             del self._seen[key]
+        self._outstanding = self._idle, self._over
+
+    def outstanding(self) -> tuple[int, int]:
+        """Return how many shares were idle for ``IDLE_AFTER_S``, and how many over, at the last round."""
+        return self._outstanding
 
     def hours(self) -> Mapping[str, Hours]:
         """Return GPU hours by namespace so far; not to be changed by the caller."""
@@ -153,6 +162,8 @@ class UsageTracker:
             is_shared=not alone,
         )
         self._seen[key] = _Seen(now, idle_since, holder)
+        self._idle += idle_since is not None and now - idle_since >= IDLE_AFTER_S
+        self._over += holder.is_over
 
     def _add(self, holding: Holding, booking: DeviceBooking, elapsed_s: float, *, is_idle: bool) -> None:
         name = holding.pod.namespace
@@ -196,16 +207,6 @@ def _measured(record: NodeRecord) -> _Measured | None:
         known = each.sm_ratio if ratio is None else ratio + (each.sm_ratio or 0.0)
         use[each.pod_uid, each.uuid] = mib + each.memory_mib, known
     return _Measured(use, {device.uuid: device.utilisation for device in report.devices})
-
-
-def usage_gauges(view: UsageView) -> Iterator[tuple[str, str, str, Mapping[str, float]]]:
-    """Yield (name, help, label, values) of what Prometheus may read of a view."""
-    booked = {namespace: hours.booked for namespace, hours in view.hours.items()}
-    idle = {namespace: hours.idle for namespace, hours in view.hours.items()}
-    yield "tangram_extender_gpu_hours_booked", "GPU hours booked since the start", "namespace", booked
-    yield "tangram_extender_gpu_hours_idle", "GPU hours booked and idle since the start", "namespace", idle
-    counts = {"idle": float(len(view.idle)), "over": float(len(view.over))}
-    yield "tangram_extender_holders", "Pods whose use of a GPU is far from what they booked", "kind", counts
 
 
 def _with_idle(seen: _Seen, now: float) -> Holder:

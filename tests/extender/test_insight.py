@@ -177,3 +177,14 @@ async def test_invalid_pod_is_explained_not_raised():
     assert told.now is not None
     assert told.now.state == "invalid"
     assert "many" in told.now.problems[0]
+
+
+async def test_losses_events_and_holders_are_metrics():
+    bench, kube = _scene()
+    await _refuse(bench, kube)
+    await bench.app.services.insight.follow_up()
+    bench.app.services.insight.history.lost["SQLITE_FULL"] += 3
+    text = (await bench.http.get("/metrics")).text
+    assert 'tangram_extender_explanations_lost_total{cause="SQLITE_FULL"} 3.0' in text
+    assert 'tangram_extender_pod_events_total{outcome="written"} 1.0' in text
+    assert 'tangram_extender_gpu_holders{kind="idle"} 0.0' in text

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.usage import OTHERS, UsageTracker, usage_gauges
+from extender.usage import OTHERS, UsageTracker
 from node_agent.report import Usage
 from tests.support.builders import bound, device, report, store_with
 from tests.support.clock import ManualClock
@@ -123,9 +123,7 @@ async def test_namespaces_are_bounded(monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_gauges_are_what_the_view_says():
-    scene = Scene(bound("a"))
-    await scene.pass_time(61, _use("a", 0.0))
-    gauges = {name: values for name, _, _, values in usage_gauges(scene.tracker.view(600.0))}
-    assert gauges["tangram_extender_gpu_hours_booked"] == {"default": pytest.approx(0.1)}
-    assert gauges["tangram_extender_holders"] == {"idle": 1.0, "over": 0.0}
+async def test_those_that_stand_out_are_counted_at_each_round():
+    scene = Scene(bound("a"), bound("b"))
+    await scene.pass_time(62, _use("a", 0.0), _use("b", 0.1, mib=9000))
+    assert scene.tracker.outstanding() == (1, 1)

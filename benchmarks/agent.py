@@ -2,12 +2,14 @@
 
     python -m benchmarks.agent [seconds]
 
-Eight devices, 64 processes, real child process, real pushes to a loopback receiver, metrics scraped every 15 s.
+Everything that a node has: eight devices, 64 processes in pods with bookings, a real child process, pushes over TLS
+with a token to a loopback receiver, a kubelet with 110 pods on its socket, metrics scraped every 15 s.
 """
 
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -15,12 +17,19 @@ import time
 import urllib.request
 from pathlib import Path
 
+import trustme
+
+from node_agent.report import Booking
+from tests.node_agent.kubelet import Kubelet, devices, field
 from tests.node_agent.receiver import Receiver
 from tests.nvml.driver import Driver, compile_stub, compiler
 
 DEVICES, PROCESSES = 8, 8
 SETTLE_S, SCRAPE_S = 5.0, 15.0
 PORT = 19464
+FIRST_PID = 1000
+TOKEN = "x" * 1200
+"""As long as a projected service-account token."""
 LIMITS = {"rss_mib": 70.0, "cpu_percent": 1.0}
 RESULT = Path(__file__).parent / "results" / "agent.json"
 
@@ -31,36 +40,95 @@ def main() -> int:
     if compiler() is None:
         print("no C compiler: the stub driver cannot be built", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as directory, Receiver() as receiver:
-        driver = _busy_driver(Path(directory))
-        environ = {
-            **driver.environ(),
-            "TANGRAM_AGENT_URLS": receiver.url,
-            "TANGRAM_AGENT_NODE": "bench",
-            "TANGRAM_AGENT_METRICS_PORT": str(PORT),
-            "TANGRAM_AGENT_METRICS_HOST": "127.0.0.1",
-        }
-        agent = subprocess.Popen([sys.executable, "-m", "node_agent"], env=environ)
-        try:
-            result = _measure(agent.pid, seconds)
-        finally:
-            agent.terminate()
-            agent.wait(10)
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with tempfile.TemporaryDirectory() as directory, Receiver(context=context) as receiver:
+        root = Path(directory)
+        receiver.bookings, receiver.token = tuple(map(_booking, range(DEVICES * PROCESSES))), TOKEN
+        environ = _environment(root, receiver.port, authority)
+        with Kubelet(root / "kubelet.sock", _pods()):
+            result = _run(environ, seconds)
         result["reports"] = len(receiver.reports)
+        result["refused"] = len(receiver.refused_at)
     return _tell(result)
+
+
+def _run(environ: dict[str, str], seconds: float) -> dict[str, float]:
+    agent = subprocess.Popen([sys.executable, "-m", "node_agent"], env=environ)
+    try:
+        return _measure(agent.pid, seconds)
+    finally:
+        agent.terminate()
+        agent.wait(10)
+
+
+def _environment(root: Path, port: int, authority: trustme.CA) -> dict[str, str]:
+    authority.cert_pem.write_to_path(str(root / "ca.crt"))
+    (root / "token").write_text(TOKEN)
+    for number in range(DEVICES * PROCESSES):
+        _write_process(root / "proc" / str(FIRST_PID + number), number)
+    return {
+        **_busy_driver(root).environ(),
+        "TANGRAM_AGENT_URLS": f"https://127.0.0.1:{port}",
+        "TANGRAM_AGENT_CA_FILE": str(root / "ca.crt"),
+        "TANGRAM_AGENT_TOKEN_FILE": str(root / "token"),
+        "TANGRAM_AGENT_POD_RESOURCES_SOCKET": str(root / "kubelet.sock"),
+        "TANGRAM_AGENT_PROC_ROOT": str(root / "proc"),
+        "TANGRAM_AGENT_HEALTH_FILE": str(root / "health.json"),
+        "TANGRAM_AGENT_NODE": "bench",
+        "TANGRAM_AGENT_METRICS_PORT": str(PORT),
+        "TANGRAM_AGENT_METRICS_HOST": "127.0.0.1",
+    }
+
+
+def _pod_uid(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def _booking(number: int) -> Booking:
+    uuid = f"GPU-{number // PROCESSES:08d}-0000-0000-0000-000000000000"
+    return Booking(
+        pod_uid=_pod_uid(number),
+        namespace="team",
+        name=f"pod-{number}",
+        container="main",
+        uuid=uuid,
+        memory_mib=512,
+        compute_milli=100,
+    )
+
+
+def _write_process(place: Path, number: int) -> None:
+    """Lay out what attribution reads of one process."""
+    place.mkdir(parents=True)
+    uid = _pod_uid(number).replace("-", "_")
+    (place / "comm").write_text("python3\n")
+    (place / "stat").write_text(f"{place.name} (python3) S " + " ".join(["1"] * 49) + "\n")
+    (place / "cgroup").write_text(f"0::/kubepods.slice/kubepods-pod{uid}.slice/cri-containerd-{number:064x}.scope\n")
+    log = f"/var/lib/kubelet/pods/{_pod_uid(number)}/containers/main/1a2b /dev/termination-log rw"
+    (place / "mountinfo").write_text(f"1 1 8:1 {log} - ext4 /dev/sda1 rw\n" * 20)
+
+
+def _pods() -> dict[str, bytes]:
+    """Return kubelet's answers: as many pods as a node has by default, some with a device of another plugin."""
+    one = field(3, field(1, "main") + field(2, devices("example.com/nic", "nic-0")))
+    pods = [field(1, field(1, f"pod-{number}") + field(2, "team") + one) for number in range(110)]
+    return {"List": b"".join(pods), "GetAllocatableResources": field(1, devices("example.com/nic", "nic-0"))}
 
 
 def _busy_driver(directory: Path) -> Driver:
     driver = Driver(compile_stub(directory / "lib"), directory / "scenario.txt")
     driver.set(count=DEVICES)
     for index in range(DEVICES):
-        pids = [1000 + index * PROCESSES + number for number in range(PROCESSES)]
+        pids = [FIRST_PID + index * PROCESSES + number for number in range(PROCESSES)]
         driver.device(
             index,
             compute=",".join(f"{pid}:512" for pid in pids),
             samples=",".join(f"{pid}:10" for pid in pids),
             used_mib=PROCESSES * 512,
             util=80,
+            gpm=40,
         )
     return driver
 

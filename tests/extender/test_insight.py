@@ -111,6 +111,30 @@ async def test_few_events_are_written_a_round():
     assert len(kube.events) == 3
 
 
+async def test_costly_explanations_leave_time_for_decisions():
+    """An event that took 2 s is followed by 38 s of rest: a twentieth of the time."""
+    bench, kube = _scene()
+    insight = bench.app.services.insight
+    written = kube.create_event
+
+    async def slow(note: EventNote) -> None:
+        bench.clock.advance(2.0)
+        await written(note)
+
+    kube.create_event = slow  # type: ignore[method-assign]
+    await _refuse(bench, kube)
+    await insight.follow_up()
+    asked = pod("q", gpu_memory=100_000)
+    kube.add(asked)
+    await bench.filter(asked, ["a"])
+    bench.clock.advance(37.0)
+    await insight.follow_up()
+    assert len(kube.events) == 1
+    bench.clock.advance(1.0)
+    await insight.follow_up()
+    assert len(kube.events) == 2
+
+
 async def test_explanation_of_a_wait_is_kept():
     bench, kube = _scene()
     insight = bench.app.services.insight

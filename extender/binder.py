@@ -6,12 +6,14 @@
         │ not bound
     assume on the current state ── no room ──> NoLongerFits
         │ reserved
-    one Binding with UID precondition and every annotation
+    one Binding with every annotation; UID and resource version, as just read, are its preconditions
         ├─ bound      confirm
-        ├─ refused    forget; where an earlier Binding of this pod may have landed, or on a conflict, read first
+        ├─ refused    forget; where an earlier Binding of this pod may have landed, or on a conflict, read first;
+        │             a pod that changed since it was read is bound as it is now
         └─ unknown    keep the reservation and read a few times; the rest is for ``settle`` or the watch
 
-Calls for one pod wait for each other. Nothing is sent after the deadline, which lies below the scheduler's timeout.
+Calls for one pod wait for each other. Nothing is sent after the deadline, which lies below the scheduler's timeout. A
+Binding that is on its way for longer is refused: kube-scheduler writes into a pod that it could not bind or place.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from scoring.status import Verdict
 _CONFLICT = 409
 _NOT_FOUND = 404
 _FIRST_PAUSE_S = 0.05
+_TRIES = 3  # of one bind, for a pod that changes between our read and our Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class _Attempt:
     request: PodRequest
     reservation: Reservation | None
     annotations: dict[str, str]
+
+
+class _PodChanged(Exception):
+    """The pod is not as it was read any more, and nothing was written."""
 
 
 class Binder:
@@ -103,11 +110,15 @@ class Binder:
         deadline = self._clock.now() + self._settings.bind_deadline_s
         async with self._turns.of(args.pod_uid):
             self._check_active(deadline)
-            pod = await self._live_pod(args)
-            if pod.spec.node_name:
-                return self._already_bound(pod, args)
-            attempt = self._prepare(pod, args, deadline)
-            return await self._post(attempt)
+            for _ in range(_TRIES):
+                pod = await self._live_pod(args)
+                if pod.spec.node_name:
+                    return self._already_bound(pod, args)
+                try:
+                    return await self._post(self._prepare(pod, args, deadline))
+                except _PodChanged:
+                    continue
+            raise NoLongerFits(f"the pod changed {_TRIES} times while it was bound")
 
     async def settle(self) -> int:
         """Read the pods that are assumed while no bind is under way, and settle what can be; return how many were."""
@@ -184,7 +195,13 @@ class Binder:
             self._sent[reservation.token] = self._clock.now()
         try:
             outcome = await self._kube.bind(
-                args.pod_namespace, args.pod_name, args.pod_uid, args.node, attempt.annotations, attempt.deadline
+                args.pod_namespace,
+                args.pod_name,
+                args.pod_uid,
+                args.node,
+                attempt.annotations,
+                attempt.deadline,
+                attempt.pod.metadata.resource_version,
             )
         except BaseException:
             self._doubt(reservation)
@@ -207,7 +224,7 @@ class Binder:
 
     async def _refused(self, attempt: _Attempt, outcome: BindOutcome) -> Bound:
         """Undo, unless an earlier Binding of this pod has landed or still may: a conflict can be its echo."""
-        reservation = attempt.reservation
+        reservation, has_changed = attempt.reservation, False
         was_in_doubt = self._is_in_doubt(reservation)
         if outcome.code == _CONFLICT or was_in_doubt:
             try:
@@ -217,7 +234,10 @@ class Binder:
                 raise
             if pod.spec.node_name:
                 return self._already_bound(pod, attempt.args)
+            has_changed = pod.metadata.resource_version != attempt.pod.metadata.resource_version
         self._undo(reservation)
+        if outcome.code == _CONFLICT and has_changed:
+            raise _PodChanged
         reason = PodReplaced if outcome.code == _NOT_FOUND else NoLongerFits
         raise reason(f"the API server refused the binding: {outcome.message}")
 

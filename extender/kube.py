@@ -145,9 +145,10 @@ class KubeClient:
         node: str,
         annotations: Mapping[str, str],
         deadline_s: float | None = None,
+        resource_version: str = "",
     ) -> BindOutcome:
         """Bind the pod of that UID to ``node`` and add ``annotations`` to it, in one write. Raises nothing."""
-        body = encode_binding(namespace, name, uid, node, annotations)
+        body = encode_binding(namespace, name, uid, node, annotations, resource_version)
         path = f"{_pod_path(namespace, name)}/binding"
         try:
             await self._run(lambda: self._transport.send("POST", path, body, deadline_s=deadline_s))

@@ -107,10 +107,12 @@ class Kube(Protocol):
         node: str,
         annotations: Mapping[str, str],
         deadline_s: float | None = None,
+        resource_version: str = "",
     ) -> BindOutcome:
         """Bind the pod of that UID to ``node`` and add ``annotations`` to it, in one write. Raises nothing.
 
         Nothing is sent after ``deadline_s`` on the monotonic clock. If the caller is cancelled, the outcome is unknown.
+        A pod that is not of ``resource_version`` any more is refused with 409; empty takes it as it is.
         """
 
     async def patch_node_status(self, node: str, totals: Mapping[str, str | None]) -> None:

@@ -57,8 +57,14 @@ _LEASE = msgspec.json.Decoder(_Lease)
 _TOKEN_REVIEW = msgspec.json.Decoder(_TokenReview)
 
 
-def encode_binding(namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> bytes:
-    """Return a Binding whose UID is a precondition and whose annotations the API server merges into the pod."""
+def encode_binding(
+    namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], resource_version: str = ""
+) -> bytes:
+    """Return a Binding whose annotations the API server merges into the pod.
+
+    UID and, where given, resource version are preconditions: the pod is the one that was read, and as it was read.
+    """
+    precondition = {"resourceVersion": resource_version} if resource_version else {}
     return _ENCODER.encode(
         {
             "apiVersion": "v1",
@@ -67,6 +73,7 @@ def encode_binding(namespace: str, name: str, uid: str, node: str, annotations: 
                 "name": name,
                 "namespace": namespace,
                 "uid": uid,
+                **precondition,
                 "annotations": annotations,
                 "labels": bound_labels(annotations),
             },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from extender.binder import Binder
@@ -280,3 +281,53 @@ async def test_a_pod_without_devices_is_bound_and_its_stray_keys_are_emptied() -
     await bench.bind()
     [(_, _, annotations)] = bench.kube.bindings
     assert annotations == {PREFIX + "devices-main": ""}
+
+
+class ChangingKube(FakeKube):
+    """An API server in which a pod changes right after it was read, as often as ``changes`` says."""
+
+    def __init__(self, *pods: Pod, changes: int) -> None:
+        super().__init__(*pods)
+        self.changes = changes
+
+    async def get_pod(self, namespace: str, name: str) -> Pod | None:
+        found = await super().get_pod(namespace, name)
+        if found is not None and self.changes:
+            self.changes -= 1
+            self.change(name)
+        return found
+
+    def change(self, name: str) -> None:
+        """Write into a pod as kube-scheduler does when it finds no node: a new resource version."""
+        before = self.pods["default", name]
+        marks = {**before.annotations, PREFIX + "devices-late": "GPU-forged"}
+        version = str(int(before.metadata.resource_version or 0) + 1)
+        metadata = msgspec.structs.replace(before.metadata, resource_version=version, annotations=marks)
+        self.pods["default", name] = msgspec.structs.replace(before, metadata=metadata)
+
+
+def changing(changes: int) -> tuple[Bench, ChangingKube]:
+    bench = Bench()
+    kube = ChangingKube(pod("p", gpu_memory=8192), changes=changes)
+    kube.change("p")
+    settings = Settings()
+    bench.binder = Binder(bench.store, kube, Evaluations(settings), settings, bench.clock)
+    bench.kube = kube
+    return bench, kube
+
+
+async def test_a_pod_that_changed_since_it_was_read_is_bound_as_it_is_now() -> None:
+    bench, kube = changing(2)
+    await bench.bind()
+    [(_, _, annotations)] = kube.bindings
+    assert kube.posted == 2  # The read after a refusal finds it unbound; the second change was seen by the next read.
+    assert annotations[PREFIX + "devices-late"] == ""
+    assert bench.phase() is Phase.CONFIRMED
+    assert bench.booked_mib() == 8192
+
+
+async def test_a_pod_that_changes_all_the_time_is_given_back_to_the_scheduler() -> None:
+    bench, kube = changing(100)
+    with pytest.raises(NoLongerFits, match="changed 3 times"):
+        await bench.bind()
+    assert (kube.posted, bench.booked_mib()) == (3, 0)

@@ -64,6 +64,7 @@ class FakeKube:
         node: str,
         annotations: Mapping[str, str],
         deadline_s: float | None = None,
+        resource_version: str = "",
     ) -> BindOutcome:
         self.posted += 1
         await asyncio.sleep(0)
@@ -72,6 +73,9 @@ class FakeKube:
             return BindOutcome(BindStatus.UNKNOWN, None, "connection reset")
         if fault is Fault.CONFLICT:
             return BindOutcome(BindStatus.REFUSED, 409, "conflict")
+        pod = self.pods.get((namespace, name))
+        if pod is not None and resource_version not in ("", pod.metadata.resource_version):
+            return BindOutcome(BindStatus.REFUSED, 409, "the object has been modified")
         outcome = self._write(namespace, name, uid, node, dict(annotations))
         return BindOutcome(BindStatus.UNKNOWN, None, "connection reset") if fault is Fault.LOST_AFTER else outcome
 

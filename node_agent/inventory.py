@@ -191,6 +191,7 @@ def _physical(reading: DeviceReading, verdict: Verdict, claims: Claims, occupanc
         mode=claims.modes.get(reading.uuid, Mode.TIME_SLICING),
         mode_ready=reading.uuid not in claims.not_ready,
         mig_enabled=reading.mig_enabled,
+        mig_profiles=reading.mig_profiles,
         numa_node=reading.numa_node,
         link_group=reading.link_group,
         fabric_clique=reading.fabric_clique,

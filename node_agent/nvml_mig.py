@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+import os
+from ctypes import byref, c_uint
+from typing import Any, cast
+
+import pynvml
 
 from node_agent.nvml_asker import Asker, Handle
-from node_agent.nvml_decode import mapped
-from node_agent.nvml_outcome import Kind, Outcome
+from node_agent.nvml_decode import mapped, text
+from node_agent.nvml_outcome import INVALID_ARGUMENT, Kind, Outcome
+from node_agent.report import MigProfile
+
+_PROFILE_IDS = range(0x12)
+"""Ids that NVML has given out so far; one past the end is an invalid argument, which ends the search earlier."""
+_MAX_PLACEMENTS = 64
 
 
 class MigQuestions(Asker):
@@ -43,3 +52,36 @@ class MigQuestions(Asker):
             return cast("Outcome[tuple[int, int]]", instance)
         info = self.ask("nvmlGpuInstanceGetInfo", instance.value)
         return mapped(info, lambda each: (int(each.placement.start), int(each.placement.size)))
+
+    def mig_profiles(self, handle: Handle) -> tuple[MigProfile, ...]:
+        """Ask which shapes instances can have; an id that the product lacks is skipped, what is denied left out."""
+        found = []
+        for number in _PROFILE_IDS:
+            info = self.ask("nvmlDeviceGetGpuInstanceProfileInfo", handle, number, 2)
+            if info.code == INVALID_ARGUMENT:
+                break
+            if info.kind is Kind.VALUE:
+                found.append(mapped(info, lambda each: self._profile(handle, each)).value)
+        return tuple(each for each in found if each is not None)
+
+    def _profile(self, handle: Handle, info: Any) -> MigProfile:  # noqa: ANN401 - a ctypes struct
+        return MigProfile(
+            profile=text(info.name).removeprefix("MIG "),
+            sm_count=int(info.multiprocessorCount),
+            total_mib=int(info.memorySizeMB),
+            max_count=int(info.instanceCount),
+            placements=self._placements(handle, int(info.id)),
+        )
+
+    def _placements(self, handle: Handle, profile_id: int) -> tuple[tuple[int, int], ...]:
+        """Ask where instances of a profile can be; only root may (node-side.md 1.5, placements)."""
+        if os.geteuid() != 0:
+            return ()
+        count, call = c_uint(0), "nvmlDeviceGetGpuInstancePossiblePlacements"
+        asked = self.ask(call, handle, profile_id, None, byref(count))
+        if asked.kind is not Kind.VALUE or not 0 < count.value <= _MAX_PLACEMENTS:
+            return ()
+        places = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+        if self.ask(call, handle, profile_id, places, byref(count)).kind is not Kind.VALUE:
+            return ()
+        return tuple((int(each.start), int(each.size)) for each in places[: count.value])

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from node_agent.report import Mode, NodeState, PluginResource
+from node_agent.report import MigProfile, Mode, NodeState, PluginResource
 
 
 class ProcessKind(StrEnum):
@@ -107,6 +107,7 @@ class DeviceReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     power_limit_watts: float | None = None
     mig_enabled: bool = False
     mig_devices: tuple[MigReading, ...] = ()
+    mig_profiles: tuple[MigProfile, ...] = ()
     processes: tuple[ProcessReading, ...] = ()
     counters: Counters = Counters()
 

@@ -64,6 +64,20 @@ class Mig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     placement_size: int | None = None
 
 
+class MigProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A shape that instances of a split GPU can have, from its driver; the true size, which the name only rounds.
+
+    ``max_count``    instances of this profile on an empty GPU
+    ``placements``   (start, size) in memory slices, all that the GPU allows; empty where the agent may not ask
+    """
+
+    profile: str
+    sm_count: int
+    total_mib: int
+    max_count: int
+    placements: tuple[tuple[int, int], ...] = ()
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One schedulable device: a physical GPU that is not split, or a MIG instance.
 
@@ -99,6 +113,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode_ready: bool = True
     mig: Mig | None = None
     mig_enabled: bool = False
+    mig_profiles: tuple[MigProfile, ...] = ()
     numa_node: int | None = None
     link_group: int | None = None
     fabric_clique: str = ""

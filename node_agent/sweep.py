@@ -135,6 +135,7 @@ class Sweeper:
         nvml = self._nvml
         bus_id = nvml.pci_bus_id(handle).value or ""
         capability = nvml.compute_capability(handle).value
+        is_split = bool(nvml.mig_enabled(handle).value)
         return DeviceReading(
             uuid=uuid,
             index=index,
@@ -145,7 +146,8 @@ class Sweeper:
             numa_node=numa_node(self._sysfs_root, bus_id),
             sm_count=sm_count_of(nvml.core_count(handle).value, capability),
             power_limit_watts=nvml.power_limit_watts(handle).value,
-            mig_enabled=bool(nvml.mig_enabled(handle).value),
+            mig_enabled=is_split,
+            mig_profiles=nvml.mig_profiles(handle) if is_split else (),
             fabric_clique=(nvml.fabric_state(handle).value or (0, ""))[1],
         )
 

@@ -15,7 +15,17 @@ def render(report: Report) -> str:
     versions = f"driver {report.driver or 'unknown'}, CUDA {report.cuda or 'unknown'}, {len(report.devices)} devices"
     if not report.devices:
         return f"{heading}\n{versions}"
-    return "\n".join([heading, versions, *_columns([_HEADINGS, *map(_row, report.devices)])])
+    profiles = [line for device in report.devices for line in _profiles(device)]
+    return "\n".join([heading, versions, *_columns([_HEADINGS, *map(_row, report.devices)]), *profiles])
+
+
+def _profiles(device: Device) -> Iterable[str]:
+    """Yield what instances a split device can have, one line a profile."""
+    for each in device.mig_profiles:
+        places = ", ".join(f"{start}:{size}" for start, size in each.placements)
+        where = f", at {places}" if places else ""
+        size = f"{each.max_count} x {each.profile} ({each.sm_count} SMs, {each.total_mib} MiB)"
+        yield f"{_known(device.index)} can have {size}{where}"
 
 
 def _row(device: Device) -> tuple[str, ...]:

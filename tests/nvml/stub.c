@@ -13,6 +13,7 @@
  *   device.3.compute 100:512,101:- processes as pid:MiB, - for memory that the driver hides; also graphics, mps
  *   device.3.samples 100:40        SM utilisation as pid:per cent
  *   device.3.mig 1                 MIG is on; device.3.mig.0 1g.10gb:9728:14:1:6 profile:MiB:SM:GPU instance:first slice
+ *   device.3.profile.9 1g.20gb:4:26:19968:0,2,4,6/2   name:instances:SMs:MiB:starts/size of profile id 9; 0x12 ids in all
  *   device.3.links switch          or peer indices, 1,2
  *   device.3.gpm 42                SM activity in per cent; device.3.gpm.5 of GPU instance 5; gpm_code 3 for the metric itself
  *   device.3.fabric 3:17           state:clique, with the cluster's UUID made of the clique; fabric_size for the struct accepted
@@ -322,6 +323,39 @@ int nvmlGpuInstanceGetInfo(const Device *d, Instance *out) {
     if (instance(d, profile, &mib, &sm, &gi, &start)) return NOT_FOUND;
     *out = (Instance){NULL, (unsigned)gi, 0, (unsigned)start, (unsigned)(profile[0] == '3' ? 4 : profile[0] - '0')};
     return OK;
+}
+
+typedef struct { unsigned int version, id, p2p, slices, instances, sm, engines[5]; unsigned long long mib; char name[96]; } ProfileInfo;
+
+static int profile(const Device *d, unsigned int id, char *name, unsigned int *n, unsigned int *sm, unsigned long long *mib, char *starts, unsigned int *size) {
+    char key[32], value[LINE];
+    snprintf(key, sizeof key, "profile.%u", id);
+    if (!find_of(d, key, value)) return UNSUPPORTED;
+    return sscanf(value, "%63[^:]:%u:%u:%llu:%63[^/]/%u", name, n, sm, mib, starts, size) == 6 ? OK : INVALID;
+}
+
+int nvmlDeviceGetGpuInstanceProfileInfoV(const Device *d, unsigned int id, ProfileInfo *out) {
+    char name[64], starts[64];
+    unsigned int size;
+    ENTER(d);
+    if (out->version != 0x02000098) return VERSION;
+    if (id >= 0x12) return INVALID;
+    out->id = id + 100; /* not the number that was asked with, as with real drivers */
+    int rc = profile(d, id, name, &out->instances, &out->sm, &out->mib, starts, &size);
+    if (!rc) snprintf(out->name, sizeof out->name, "MIG %s", name);
+    return rc;
+}
+
+int nvmlDeviceGetGpuInstancePossiblePlacements_v2(const Device *d, unsigned int id, unsigned int *out, unsigned int *count) {
+    char name[64], starts[64], *rest = starts;
+    unsigned int n, sm, size, room = *count;
+    unsigned long long mib;
+    ENTER(d);
+    if (id < 100 || profile(d, id - 100, name, &n, &sm, &mib, starts, &size)) return INVALID;
+    *count = 0;
+    for (char *item; (item = strsep(&rest, ",")); (*count)++)
+        if (out && *count < room) out[*count * 2] = (unsigned)atoi(item), out[*count * 2 + 1] = size;
+    return out && *count > room ? SMALL : OK;
 }
 
 /* --- health --- */

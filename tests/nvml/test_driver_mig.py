@@ -1,9 +1,12 @@
 """MIG on the stub driver: load by GPM, faults by instance, layouts that change (node-side.md 1.5, MIG and GPM)."""
 
+import os
+
 import pytest
 
 from node_agent.health import HealthTracker
-from node_agent.report import Health
+from node_agent.report import Device, Health, MigProfile, NodeState, Report
+from node_agent.table import render
 from tests.nvml.driver import until
 
 TWO_INSTANCES = {"mig": 1, "mig.0": "1g.10gb:9984:16:7:6", "mig.3": "3g.40gb:40448:60:1:0"}
@@ -99,3 +102,44 @@ class TestLayout:
         assert supervisor.wait(5.0)
         device = supervisor.read().devices[0]
         assert (device.mig_enabled, len(device.mig_devices), device.utilisation) == (True, 2, None)
+
+
+SHAPES = {"mig": 1, "profile.0": "1g.10gb:7:14:9728:0,1,2,3,4,5,6/1", "profile.9": "1g.20gb:4:26:19968:0,2,4,6/2"}
+
+
+class TestProfiles:
+    is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may ask for placements")
+
+    @is_root
+    def test_shapes_and_places_come_from_the_driver_past_ids_that_the_product_lacks(self, driver, sweep):
+        driver.device(0, SHAPES)
+        small, wide = sweep().devices[0].mig_profiles
+        assert small == MigProfile(
+            profile="1g.10gb", sm_count=14, total_mib=9728, max_count=7, placements=tuple((at, 1) for at in range(7))
+        )
+        assert (wide.profile, wide.placements) == ("1g.20gb", ((0, 2), (2, 2), (4, 2), (6, 2)))
+
+    def test_places_that_may_not_be_asked_for_leave_the_shapes(self, driver, sweep):
+        driver.device(0, {**SHAPES, "nvmlDeviceGetGpuInstancePossiblePlacements_v2": 4})
+        readings = sweep()
+        assert readings.state is NodeState.OK
+        assert [(each.profile, each.placements) for each in readings.devices[0].mig_profiles] == [
+            ("1g.10gb", ()),
+            ("1g.20gb", ()),
+        ]
+
+    @pytest.mark.parametrize("code", [3, 4, 13])
+    def test_shapes_that_are_denied_leave_the_instances(self, driver, sweep, code):
+        driver.device(0, {**TWO_INSTANCES, "nvmlDeviceGetGpuInstanceProfileInfoV": code})
+        device = sweep().devices[0]
+        assert (device.mig_profiles, len(device.mig_devices)) == ((), 2)
+
+    def test_device_that_is_not_split_is_not_asked(self, driver, sweep):
+        driver.device(0, {**SHAPES, "mig": 0})
+        assert sweep().devices[0].mig_profiles == ()
+
+    def test_table_shows_what_a_split_device_can_have(self):
+        shape = MigProfile(profile="2g.20gb", sm_count=28, total_mib=19968, max_count=3, placements=((0, 2), (2, 2)))
+        device = Device(uuid="GPU-a", index=3, mig_enabled=True, mig_profiles=(shape,))
+        table = render(Report(version=1, node="n", agent_run="r", sequence=1, devices=(device,)))
+        assert table.splitlines()[-1] == "3 can have 3 x 2g.20gb (28 SMs, 19968 MiB), at 0:2, 2:2"

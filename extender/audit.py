@@ -1,20 +1,23 @@
 """The books against the pods' annotations against what agents measure: every difference, and what to do about it.
 
-Pure but for ``books_of``, which reads the store on its loop. A list of pods is never of the same moment as the books,
-so books are read before and after the list, and what changed in between is left out: such a pod is on its way.
+Pure but for ``books_of`` and ``read_books``, which read the store on its loop. A list of pods is never of the same
+moment as the books, so books are read before and after the list, and what changed in between is left out: such a pod is
+on its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from extender.holdings import DeviceBooking, Holding, ObservedPod, Phase
+from extender.noderecord import NodeRecord
 from extender.observing import WITHOUT_ALLOCATION
 from extender.store import ClusterStore
 from node_agent.report import Owner
 
+_AT_ONCE = 100
 FOREIGN_TOLERANCE_MIB = 64
 """Less is what drivers keep for themselves and attribute to nobody."""
 
@@ -94,40 +97,61 @@ class Books:
 
 def books_of(store: ClusterStore) -> Books:
     """Return the books and the agents' reports as they are now; for the store's thread."""
-    devices, reported = [], set()
-    for record in store.nodes():
-        if record.report is None or not record.is_fresh:
-            continue
-        reported.add(record.name)
-        users: dict[str, dict[str, int]] = {}
-        for usage in record.report.usage:
-            if store.ledger.is_gone(usage.pod_uid):  # The report is of a moment when that pod was there.
-                continue
-            of_device = users.setdefault(usage.uuid, {})
-            of_device[usage.pod_uid] = of_device.get(usage.pod_uid, 0) + usage.memory_mib
-        seen = {device.uuid: device for device in record.report.devices}
-        devices += [
-            DeviceSide(
+    return _books(store, [side for record in store.nodes() for side in _sides(record)])
+
+
+async def read_books(store: ClusterStore, pause: Callable[[], Awaitable[None]]) -> Books:
+    """Return the same with a pause every hundred nodes; the books themselves are of one moment, the last."""
+    sides: list[DeviceSide] = []
+    for number, record in enumerate(store.nodes(), 1):
+        sides += _sides(record)
+        if number % _AT_ONCE == 0:
+            await pause()
+    return _books(store, sides)
+
+
+def _books(store: ClusterStore, sides: list[DeviceSide]) -> Books:
+    """Put books and devices together; a report is of a moment when pods were there that are gone by now."""
+    gone = store.ledger.is_gone
+    devices = tuple(
+        replace(side, users={uid: mib for uid, mib in side.users.items() if not gone(uid)}) if side.users else side
+        for side in sides
+    )
+    holdings = {holding.pod.uid: holding for holding in store.ledger.all()}
+    reported = frozenset(record.name for record in store.nodes() if record.report is not None and record.is_fresh)
+    return Books(holdings, devices, reported)
+
+
+def _sides(record: NodeRecord) -> Iterator[DeviceSide]:
+    report = record.report
+    if report is None or not record.is_fresh:
+        return
+    users: dict[str, dict[str, int]] = {}
+    for usage in report.usage:
+        of_device = users.setdefault(usage.uuid, {})
+        of_device[usage.pod_uid] = of_device.get(usage.pod_uid, 0) + usage.memory_mib
+    for device in report.devices:
+        facts = record.devices.get(device.uuid)
+        if facts is not None:
+            yield DeviceSide(
                 record.name,
-                uuid,
+                device.uuid,
                 facts.capacity_mib,
                 facts.capacity_milli,
                 facts.foreign_mib,
-                uuid in seen and seen[uuid].owner is Owner.CONTRADICTION,
-                users.get(uuid, {}),
+                device.owner is Owner.CONTRADICTION,
+                users.get(device.uuid, {}),
             )
-            for uuid, facts in record.devices.items()
-            if uuid in seen
-        ]
-    holdings = {holding.pod.uid: holding for holding in store.ledger.all()}
-    return Books(holdings, tuple(devices), frozenset(reported))
 
 
-def audit(before: Books, pods: Iterable[ObservedPod], after: Books) -> tuple[Finding, ...]:
-    """Return every difference, by kind, node, device and pod; ``pods`` are all pods of the API server."""
+def audit(before: Mapping[str, Holding], pods: Iterable[ObservedPod], after: Books) -> tuple[Finding, ...]:
+    """Return every difference, by kind, node, device and pod; ``pods`` are all pods of the API server.
+
+    ``before`` are the holdings by pod UID when the list was begun, ``after`` the books when it was complete.
+    """
     there = {seen.pod.uid: seen for seen in pods if seen.node and not seen.is_over}
-    settled = {uid for uid, held in after.holdings.items() if _is_settled(held, before.holdings.get(uid))}
-    moving = (set(before.holdings) | set(after.holdings)) - settled
+    settled = {uid for uid, held in after.holdings.items() if _is_settled(held, before.get(uid))}
+    moving = (set(before) | set(after.holdings)) - settled
     findings = [
         *_pods_against_books(there, {uid: after.holdings[uid] for uid in settled}, moving),
         *_devices_against_books(after),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from extender.audit import Finding, audit, books_of
+from extender.audit import Finding, audit, read_books
 from extender.catchup import list_bound_pods
 from extender.clock import Clock
 from extender.decisions import Decision, Decisions, Verb
@@ -167,9 +167,10 @@ class Insight:
         if source is None:
             return None
         async with self._auditing:
-            before, seen = books_of(self._world.store), list[ObservedPod]()
+            store, seen = self._world.store, list[ObservedPod]()
+            before = {holding.pod.uid: holding for holding in store.ledger.all()}
             await list_bound_pods(source, lambda pod: seen.append(observe_pod(pod, prefix)))
-            after = books_of(self._world.store)
+            after = await read_books(store, lambda: self._world.clock.sleep(0))
             return await asyncio.to_thread(audit, before, seen, after)
 
     async def _own(self, namespace: str, name: str) -> PodHistory | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from typing import TypedDict
 
 from extender.hardware import DeviceFacts
@@ -10,6 +11,8 @@ from extender.noderecord import NodeRecord
 from extender.store import ClusterStore
 from node_agent.report import Device
 from scoring.fleet import DeviceState
+
+_AT_ONCE = 100
 
 
 class DeviceRow(TypedDict):
@@ -34,10 +37,14 @@ class DeviceRow(TypedDict):
     load: float | None
 
 
-def device_rows(store: ClusterStore) -> list[DeviceRow]:
-    """Return a row a device, by node and slot."""
-    records = sorted(store.nodes(), key=lambda record: record.name)
-    return [row for record in records for row in _rows(store, record)]
+async def device_rows(store: ClusterStore, pause: Callable[[], Awaitable[None]]) -> list[DeviceRow]:
+    """Return a row a device, by node and slot, with a pause every hundred nodes so that decisions go on."""
+    rows: list[DeviceRow] = []
+    for number, record in enumerate(sorted(store.nodes(), key=lambda record: record.name), 1):
+        rows += _rows(store, record)
+        if number % _AT_ONCE == 0:
+            await pause()
+    return rows
 
 
 def _rows(store: ClusterStore, record: NodeRecord) -> list[DeviceRow]:

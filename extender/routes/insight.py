@@ -84,7 +84,8 @@ class InsightRoutes:
 
     async def devices(self) -> Response:
         """Return every device, booked beside measured."""
-        return _json({"devices": device_rows(self._services.store)})
+        rows = await device_rows(self._services.store, lambda: self._services.clock.sleep(0))
+        return _json({"devices": rows})
 
     async def policies(self) -> Response:
         """Return the policies by name, as weights by scorer, and which is the default."""

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from extender.audit import ADVICE, Kind, audit, books_of
+from extender.audit import ADVICE, Kind, audit, books_of, read_books
 from extender.holdings import DeviceBooking, ObservedPod
 from extender.observing import observe_pod
 from node_agent.report import Owner, Usage
 from scoring.request import Allocation, Share, SharingMode
-from tests.support.builders import A100_MIB, PREFIX, bound, device, pod, report, store_with
+from tests.support.builders import A100_MIB, PREFIX, bound, device, node_facts, pod, report, store_with
 
 GIB = 1024
 
 
 def _found(store, *pods: ObservedPod) -> list[tuple[Kind, str, str]]:
     books = books_of(store)
-    return [(each.kind, each.uuid, each.pod) for each in audit(books, pods, books)]
+    return [(each.kind, each.uuid, each.pod) for each in audit(books.holdings, pods, books)]
 
 
 def _store(*held, there: tuple[ObservedPod, ...] = (), **settings):
@@ -55,7 +55,7 @@ def test_booking_without_annotation_is_found():
 def test_other_amounts_are_found_with_both():
     store, changed = _store(there=(bound("a", memory_mib=8 * GIB),)), bound("a", memory_mib=4 * GIB)
     books = books_of(store)
-    (finding,) = audit(books, [changed], books)
+    (finding,) = audit(books.holdings, [changed], books)
     assert finding.kind is Kind.AMOUNTS_DIFFER
     assert finding.found == "4096 MiB and 10 % in the annotation, 8192 MiB and 10 % in the books"
 
@@ -63,7 +63,7 @@ def test_other_amounts_are_found_with_both():
 def test_device_that_gave_too_much_is_found_with_its_pods():
     there = (bound("a", memory_mib=50 * GIB), bound("b", memory_mib=50 * GIB))
     books = books_of(_store(there=there))
-    (finding,) = audit(books, there, books)
+    (finding,) = audit(books.holdings, there, books)
     assert (finding.kind, finding.pod) == (Kind.DEVICE_OVER, "default/a, default/b")
     assert finding.found == f"102400 of {A100_MIB} MiB and 20 of 100 % are booked"
 
@@ -120,7 +120,7 @@ def test_pod_on_its_way_is_no_finding():
     """Booked after the list was made, and released while it was made."""
     store, late, early = _store(), bound("late"), bound("early")
     store.set_pod(early)
-    before = books_of(store)
+    before = books_of(store).holdings
     store.release(early.pod.uid)
     store.set_pod(late)
     assert audit(before, [early], books_of(store)) == ()
@@ -136,6 +136,19 @@ def test_two_devices_of_one_pod_are_compared_one_by_one():
     )
     store = _store(device("GPU-0"), device("GPU-1"), there=(seen,))
     assert _found(store, both) == [(Kind.ANNOTATION_WITHOUT_BOOKING, "GPU-1", "default/a")]
+
+
+@pytest.mark.anyio
+async def test_books_read_in_turns_are_the_same():
+    store, pauses = _store(there=(bound("a"),)), []
+
+    async def pause() -> None:
+        pauses.append(1)
+
+    for number in range(250):
+        store.set_node(node_facts(f"m{number}"))
+    assert await read_books(store, pause) == books_of(store)
+    assert len(pauses) == 2
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -119,6 +119,11 @@ NODE = Dashboard(
                     "The state each device is in",
                 ),
                 table(
+                    "Nodes",
+                    f"max by (node, state) (tangram_agent_node_state{_OF_NODE}) == 1",
+                    "What the agent makes of its node as a whole",
+                ),
+                table(
                     "XIDs",
                     f"sum by (node, gpu_index, xid) (tangram_gpu_xid_errors_total{_OF_NODE}) > 0",
                     "Since the agent started; the runbook says what each asks for",

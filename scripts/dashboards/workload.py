@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts.dashboards.panels import ANY_IS_ODD, RED, Dashboard, Threshold, Unit, Variable, lines, stat, table
+from scripts.dashboards.panels import ANY_IS_ODD, RED, YELLOW, Dashboard, Threshold, Unit, Variable, lines, stat, table
 
 NAMESPACE = Variable("namespace", "namespace", "tangram_booked_gpu_memory_bytes")
 _OF_NAMESPACE = '{namespace=~"$namespace"}'
@@ -95,6 +95,13 @@ WORKLOAD = Dashboard(
                     _POD,
                     "SM time, in whole devices; absent where the driver does not tell",
                     is_stacked=True,
+                ),
+                lines(
+                    "Beyond the booking",
+                    f"sum by (namespace, pod) (tangram_gpu_sm_overuse_ratio{_OF_NAMESPACE})",
+                    _POD,
+                    "SM time that a pod takes from its neighbours; empty is well",
+                    thresholds=(Threshold(0.1, YELLOW),),
                 ),
                 table(
                     "Least used in the last hour",

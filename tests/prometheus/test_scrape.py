@@ -45,6 +45,7 @@ ACTIVE = {
     "TangramGpuSoftwareThermal": "pending",
     "TangramForeignMemory": "pending",
     "TangramPodMemoryOveruse": "pending",
+    "TangramPodComputeOveruse": "pending",
     "TangramNvmlErrors": "pending",
     "TangramSharesOnFailedDevices": "pending",
     "TangramPodsWaiting": "pending",

@@ -61,7 +61,7 @@ class Planted:
 
 PLANTED = {
     "v100-1": Planted(faults=tuple({"kind": "xid", "device": at, "xid": 79, "at_s": XID_AT_S} for at in range(8))),
-    "t4-1": Planted(pods={"memory_ratio": 1.5, "compute_ratio": 0.7}),
+    "t4-1": Planted(pods={"memory_ratio": 1.5, "compute_ratio": 1.5}),
     "a100-1": Planted(pods={"memory_ratio": 0.5, "compute_ratio": 0.01}),
 }
 

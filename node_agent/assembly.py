@@ -112,8 +112,11 @@ def _with_outlet(settings: Settings, node: str, parts: Parts) -> Build:
         closes.append(parts.outlet.stop)
     if settings.metrics_port:
         from node_agent.exporter import SweepCollector, start_exporter
+        from node_agent.metrics_server import TlsFiles
 
+        tls = settings.metrics_tls()
+        files = TlsFiles(*tls) if tls is not None else None
         collector = SweepCollector(tally)
         parts.watchers = (*parts.watchers, collector.take)
-        starts.append(lambda: start_exporter(collector, settings.metrics_host, settings.metrics_port))
+        starts.append(lambda: start_exporter(collector, settings.metrics_host, settings.metrics_port, files))
     return Build(node, parts, tuple(starts), tuple(closes))

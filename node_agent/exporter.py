@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from node_agent.agent import Sweep
+from node_agent.metrics_server import TlsFiles, start_metrics_server
 from node_agent.overuse import Share, shares
 from node_agent.publisher import Tally
 from node_agent.readings import DeviceReading
@@ -133,11 +134,13 @@ class SweepCollector(Collector):
         yield last
 
 
-def start_exporter(collector: SweepCollector, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:
-    """Serve the metrics; raise OSError where the port is taken."""
+def start_exporter(
+    collector: SweepCollector, host: str, port: int, files: TlsFiles | None = None
+) -> tuple[WSGIServer, threading.Thread]:
+    """Serve the metrics; raise OSError where the port is taken or a certificate cannot be read."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
-    return start_http_server(port, addr=host or "0.0.0.0", registry=registry)  # noqa: S104 - scraped from other nodes
+    return start_metrics_server(registry, host, port, files)
 
 
 def _labels(node: str, device: Device) -> list[str]:

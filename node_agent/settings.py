@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``urls``             comma list of the extender's base URLs; every address behind each name gets the reports
     ``sweep_s``          how often the GPUs are read; ``deadline_s`` how long one sweep may take
     ``metrics_port``     0 leaves the exporter out
+    ``metrics_cert_file``, ``metrics_key_file``   both for metrics over TLS, or none
     ``simulate``         a description file: no GPU is touched
     """
 
@@ -43,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     push_timeout_s: Positive = 5.0
     metrics_host: str = ""
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9464
+    metrics_cert_file: str = ""
+    metrics_key_file: str = ""
     health_file: str = ""
     pod_resources_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     proc_root: str = "/proc"
@@ -60,6 +63,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def ca_path(self) -> Path | None:
         """Return where the certificate authorities are, None for the system's."""
         return Path(self.ca_file) if self.ca_file else None
+
+    def metrics_tls(self) -> tuple[Path, Path] | None:
+        """Return the metrics' certificate and key, None for plain HTTP; raise SettingsError where one is missing."""
+        if bool(self.metrics_cert_file) != bool(self.metrics_key_file):
+            raise SettingsError(f"{PREFIX}METRICS_CERT_FILE and {PREFIX}METRICS_KEY_FILE: set both or none")
+        return (Path(self.metrics_cert_file), Path(self.metrics_key_file)) if self.metrics_cert_file else None
 
     def url_list(self) -> list[str]:
         """Return the URLs, blanks and empty parts left out."""

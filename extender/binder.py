@@ -145,10 +145,16 @@ class Binder:
     async def _live_pod(self, args: BindArgs) -> Pod:
         pod = await self._read(args.pod_namespace, args.pod_name)
         if pod is None or pod.metadata.uid != args.pod_uid:
-            self._store.release(args.pod_uid)
+            self._let_go(args)
             found = "no such pod" if pod is None else f"one with UID {pod.metadata.uid}"
             raise PodReplaced(f"pod {args.pod_namespace}/{args.pod_name}: asked for UID {args.pod_uid}, found {found}")
         return pod
+
+    def _let_go(self, args: BindArgs) -> None:
+        """Free what the pod that is gone held; a UID that is another pod's by our books changes nothing (case S1)."""
+        held = self._store.ledger.get(args.pod_uid)
+        if held is not None and (held.pod.namespace, held.pod.name) == (args.pod_namespace, args.pod_name):
+            self._store.release(args.pod_uid)
 
     def _already_bound(self, pod: Pod, args: BindArgs) -> Bound:
         seen = observe_pod(pod, self._settings.key_prefix)

@@ -96,6 +96,24 @@ async def test_another_uid_is_refused() -> None:
     assert bench.booked_mib() == 0
 
 
+@pytest.mark.parametrize("name", ["q", "nobody"])
+async def test_a_call_with_another_pods_uid_frees_nothing_of_that_pod(name: str) -> None:
+    bench = Bench(pod("p", gpu_memory=8192), pod("q", gpu_memory=8192))
+    await bench.bind()
+    with pytest.raises(PodReplaced):
+        await bench.bind(name, uid="uid-p")
+    assert bench.booked_mib() == 8192
+    assert bench.phase() is Phase.CONFIRMED
+
+
+async def test_a_call_with_the_uid_of_a_waiting_pod_does_not_bar_it_for_good() -> None:
+    bench = Bench(pod("p", gpu_memory=8192))
+    with pytest.raises(PodReplaced):
+        await bench.bind("nobody", uid="uid-p")
+    await bench.bind()
+    assert bench.booked_mib() == 8192
+
+
 async def test_a_pod_that_is_gone_is_refused() -> None:
     with pytest.raises(PodReplaced):
         await Bench().bind()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from extender.errors import InvalidAllocation
+from extender.quantity import MAX_MEMORY_MIB
 from scoring.errors import InvalidRequest
 from scoring.request import WHOLE_MILLI, Allocation, Share, SharingMode
 
@@ -43,7 +44,6 @@ CDI_DEVICE_KIND = "nvidia.com/gpu"
 _MAX_KEY_LENGTH = 63
 _DIGEST_LENGTH = 8
 _MILLI_PER_PERCENT = 10
-_MAX_MEMORY_MIB = 2**40
 _ANNOTATION_PATH = re.compile(r"metadata\.annotations\['([^']+)'\]")
 
 
@@ -56,7 +56,7 @@ class Injector(StrEnum):
 
 class _Share(msgspec.Struct, frozen=True):
     uuid: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=_MAX_MEMORY_MIB)]
+    memory_mib: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_MIB)]
     compute_milli: Annotated[int, msgspec.Meta(ge=0, le=WHOLE_MILLI)]
     mode: SharingMode
 

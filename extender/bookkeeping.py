@@ -16,7 +16,7 @@ from extender.records import Records
 from extender.replicas import Replicas, replicas_of
 from extender.totals import COMPUTE, DEVICES
 from node_agent.report import Answer, Report
-from scoring.fleet import NO_RESOURCE
+from scoring.fleet import MOST_BOOKED, NO_RESOURCE
 
 _KINDS_LIMIT = 4096
 _RESOURCES_LIMIT = 256
@@ -85,8 +85,8 @@ class Bookkeeping(Records):
     def _books(self, node: str, uuid: str) -> dict[str, float]:
         given = self.ledger.device(node, uuid)
         return {
-            "booked_mib": given.memory_mib,
-            "booked_milli": given.compute_milli,
+            "booked_mib": min(given.memory_mib, MOST_BOOKED),
+            "booked_milli": min(given.compute_milli, MOST_BOOKED),
             "sharers": len(given.uids),
         }
 

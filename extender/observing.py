@@ -11,7 +11,7 @@ from extender.holdings import DeviceBooking, ObservedPod, PodIdentity
 from extender.noderecord import NodeFacts
 from extender.objects import Container, Node, Pod
 from extender.podspec import PLUGIN_MIG_PREFIX, PLUGIN_RESOURCES, plugin_asks, pod_request
-from extender.quantity import MIB, parse_quantity
+from extender.quantity import MIB, MOST_COUNTED, parse_quantity
 from extender.totals import COMPUTE, DEVICES, MEMORY
 from scoring.errors import InvalidRequest
 from scoring.pipeline import booked_by
@@ -124,7 +124,7 @@ def _scaled(text: str | None, multiply: int, divide: int) -> int:
     if text is None:
         return 0
     try:
-        return int(parse_quantity(text, "quantity") * multiply / divide)
+        return min(int(parse_quantity(text, "quantity") * multiply / divide), MOST_COUNTED)
     except InvalidRequest:
         return 0
 

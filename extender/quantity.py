@@ -24,6 +24,9 @@ MAX_MEMORY_MIB = 16_777_216
 
 MIB = 2**20
 
+MOST_COUNTED = 10**15
+"""What one pod or node can have of CPU (1/1000 core) or host memory (MiB) in the books: sums of it fit a column."""
+
 _MAX_LENGTH = 64
 _MAX_EXPONENT = 30
 _NUMBER = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,3}))?", re.ASCII)
@@ -93,13 +96,13 @@ def memory_amount(text: str, field: str) -> MemoryAmount:
 
 
 def ceil_milli(value: Fraction) -> int:
-    """Return thousandths, rounded up as Kubernetes does for CPU."""
-    return math.ceil(value * 1000)
+    """Return thousandths, rounded up as Kubernetes does for CPU; beyond ``MOST_COUNTED`` that."""
+    return min(math.ceil(value * 1000), MOST_COUNTED)
 
 
 def ceil_mib(value: Fraction) -> int:
-    """Return MiB of a number of bytes, rounded up: what a pod takes of a node is never understated."""
-    return math.ceil(value / MIB)
+    """Return MiB of a number of bytes, rounded up: what a pod takes is not understated up to ``MOST_COUNTED``."""
+    return min(math.ceil(value / MIB), MOST_COUNTED)
 
 
 @lru_cache(maxsize=4096)

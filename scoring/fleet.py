@@ -31,6 +31,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 NO_KIND = -1
 NO_RESOURCE = -1
+MOST_BOOKED = 2**30
+"""The most MiB or thousandths that a column says of one device: beyond any device, and far from overflowing."""
 
 
 class NodeState(IntEnum):
@@ -175,8 +177,8 @@ class Fleet:
         """
         mib, milli, sharers = self.booked_mib.copy(), self.booked_milli.copy(), self.sharers.copy()
         for (row, slot), (add_mib, add_milli, add_sharers) in changes.items():
-            mib[slot, row] += add_mib
-            milli[slot, row] += add_milli
+            mib[slot, row] = _bounded(int(mib[slot, row]) + add_mib)
+            milli[slot, row] = _bounded(int(milli[slot, row]) + add_milli)
             sharers[slot, row] += add_sharers
         for column in (mib, milli, sharers):
             column.setflags(write=False)
@@ -198,6 +200,10 @@ class Fleet:
             device_state=healthy,
             node_state=fresh,
         )
+
+
+def _bounded(amount: int) -> int:
+    return max(-MOST_BOOKED, min(amount, MOST_BOOKED))
 
 
 def _cut(column: npt.NDArray[np.generic], rows: npt.NDArray[np.intp]) -> npt.NDArray[np.generic]:

@@ -24,7 +24,7 @@ from tests.support.pods import PREFIX, container, pod, shows
 ONE = Allocation((("main", (Share("GPU-1", 8192, 100, SharingMode.TIME_SLICING),)),), "binpack")
 
 shares = st.builds(
-    Share, st.text(min_size=1, max_size=40), st.integers(0, 2**40), st.integers(0, 1000), st.sampled_from(SharingMode)
+    Share, st.text(min_size=1, max_size=40), st.integers(0, 2**24), st.integers(0, 1000), st.sampled_from(SharingMode)
 )
 allocations = st.builds(
     lambda containers, policy: Allocation(tuple(containers.items()), policy),

@@ -54,4 +54,4 @@ chart: .venv/ready ## lint the chart, render every mode, validate each object (n
 
 .PHONY: test-node
 test-node: .venv/ready ## the chart on a real kubelet and container runtime (root, Debian's packages, Go); WRITE_DOCS=1 writes its tables
-	@$(if $(WRITE_DOCS),WRITE_DOCS=1 )$(BIN)/pytest tests/node $(ARGS)
+	@$(if $(WRITE_DOCS),WRITE_DOCS=1 )$(if $(PODS),PODS=$(PODS) )$(BIN)/pytest tests/node $(ARGS)

@@ -6,9 +6,8 @@ addresses; kube-proxy is left out, since the API server calls webhooks at their 
 the node's.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -100,10 +99,8 @@ class NodeCluster:
         self.programs.api_server.wait_until(self._api_is_ready, within_s=_READY_S)
         for process in (self.programs.controller_manager, self.programs.dns, self.programs.scheduler):
             process.start()
-        self.programs.containerd.wait_until(self._containerd_answers, within_s=_READY_S)
-        self.started_at = time.time()
-        self.programs.kubelet.start()
-        self.programs.kubelet.wait_until(self.node_is_ready, within_s=_READY_S)
+        self.programs.containerd.wait_until(self.containerd_answers, within_s=_READY_S)
+        self._start_kubelet()
         self.programs.controller_manager.wait_until(self._accounts_exist, within_s=_READY_S)
 
     def stop(self) -> None:
@@ -136,21 +133,39 @@ class NodeCluster:
         return self.api.get(f"/api/v1/nodes/{NODE}")
 
     def node_is_ready(self) -> bool:
-        """Tell whether the Node is ready, and said so after kubelet's last start."""
+        """Tell whether the Node is ready, and was heard of since kubelet's last start."""
         try:
             conditions = self.node()["status"].get("conditions", [])
         except (ApiError, httpx2.TransportError):
             return False
-        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        ready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "True"]
+        return any(datetime.fromisoformat(each["lastHeartbeatTime"]) > self._kubelet_started for each in ready)
 
-    def restart(self, process: InnerProcess, ready: Callable[[], bool], *, within_s: float = _READY_S) -> None:
-        """Kill a program as a crash would, start it again and wait for it."""
-        process.restart()
-        process.wait_until(ready, within_s=within_s)
+    def restart_kubelet(self) -> None:
+        """Kill kubelet as a crash would, start it again and wait until the node is ready."""
+        self.programs.kubelet.kill()
+        self._start_kubelet()
 
-    def containerd_answers(self) -> bool:
-        """Tell whether containerd serves."""
-        return self._containerd_answers()
+    def _start_kubelet(self) -> None:
+        self._kubelet_started = datetime.now(UTC).replace(microsecond=0)
+        self.programs.kubelet.start()
+        self.programs.kubelet.wait_until(self.node_is_ready, within_s=_READY_S)
+
+    def power_cut(self) -> None:
+        """End everything at once, and start it again on what was written, as a node that reboots."""
+        self.stop()
+        self.start()
+
+    def pids(self, container_id: str) -> list[int]:
+        """Return the processes of a container, as the node counts them; `container_id` as in the pod's status."""
+        short = container_id.rpartition("/")[2]
+        script = f"grep -l {short} /proc/[0-9]*/cgroup 2>/dev/null | cut -d/ -f3"
+        return [int(each) for each in self.machine.run("sh", "-c", script).output.split()]
+
+    def kill_container(self, container_id: str) -> None:
+        """Kill the processes of a container, as a crash would."""
+        for pid in self.pids(container_id):
+            self.machine.run("kill", "-9", str(pid))
 
     def _programs(self) -> Programs:
         make = self.machine.process
@@ -247,7 +262,8 @@ class NodeCluster:
     def _accounts_exist(self) -> bool:
         return self.api.exists("/api/v1/namespaces/default/serviceaccounts/default")
 
-    def _containerd_answers(self) -> bool:
+    def containerd_answers(self) -> bool:
+        """Tell whether containerd serves."""
         return self.machine.run("ctr", "--connect-timeout", "2s", "version").code == 0
 
 

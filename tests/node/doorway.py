@@ -10,6 +10,7 @@ import ctypes
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
@@ -23,6 +24,8 @@ class Doorway:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._doors: dict[tuple[str, int], int] = {}
+        self._servers: list[asyncio.Server] = []
+        self._writers: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._entered = threading.Event()
         self._thread = threading.Thread(target=self._run, name="doorway", daemon=True)
@@ -58,20 +61,34 @@ class Doorway:
 
     async def _open(self, listener: socket.socket, host: str, port: int) -> None:
         async def pass_through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                inner_reader, inner_writer = await asyncio.open_connection(host, port)
-            except OSError:
-                writer.close()
-                return
-            await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
+            with self._kept(writer):
+                try:
+                    inner_reader, inner_writer = await asyncio.open_connection(host, port)
+                except OSError:
+                    return
+                with self._kept(inner_writer):
+                    await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
 
-        await asyncio.start_server(pass_through, sock=listener)
+        self._servers.append(await asyncio.start_server(pass_through, sock=listener))
+
+    @contextlib.contextmanager
+    def _kept(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._writers.add(writer)
+        try:
+            yield
+        finally:
+            self._writers.discard(writer)
+            writer.close()
 
     async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        if others:
+            await asyncio.wait(others, timeout=_ENTERED_S)
+        await asyncio.sleep(0)  # transports close their sockets in the loop's next turn
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -79,4 +96,4 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)
             await writer.drain()
-    writer.close()
+        writer.write_eof()

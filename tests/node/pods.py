@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx2
 
-from tests.controlplane.api import ApiError, Json, wait_for
+from tests.controlplane.api import Api, ApiError, Json, wait_for
 from tests.controlplane.books import ALLOCATION, Books, Share, annotated
 from tests.node.product import BUSYBOX, Product
 from tests.node.runtime import MARKS
@@ -79,7 +79,11 @@ class Workload:
 
     def __init__(self, product: Product) -> None:
         self.product = product
-        self.api = product.api
+
+    @property
+    def api(self) -> Api:
+        """The API server, also after it came back at another port."""
+        return self.product.api
 
     def create(self, manifest: Json) -> Json:
         """Create a pod. Raises ApiError when it is refused."""

@@ -7,12 +7,16 @@ as files, and MPS' control program is a stand-in.
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from tests.controlplane.access import ADMIN, write_kubeconfig
 from tests.controlplane.api import Api, ApiError, Json, trust, wait_for
@@ -26,12 +30,15 @@ from tests.nvml.driver import SONAME, Driver, compile_stub, compiler
 CHART = Path(__file__).parents[2] / "manifests" / "chart"
 SYSTEM, AGENTS = "tangram-system", "tangram-agents"
 BUSYBOX, GREEDY = "tangram.test/busybox:1", "tangram.test/cuda-like:1"
-GPU, OTHER_GPU, MPS_GPU, MIG_GPU = (f"GPU-{index:08d}-0000-0000-0000-000000000000" for index in range(4))
+GPU, OTHER_GPU, MPS_GPU, MIG_GPU, FAULTY_GPU = (f"GPU-{index:08d}-0000-0000-0000-000000000000" for index in range(5))
 MIG_DEVICES = tuple(f"MIG-{3:08d}-0000-0000-0000-{slot:012d}" for slot in range(2))
-DEVICES = (GPU, OTHER_GPU, MPS_GPU, *MIG_DEVICES)
+DEVICES = (GPU, OTHER_GPU, MPS_GPU, *MIG_DEVICES, FAULTY_GPU)
 MPS_ROOT = "/run/tangram/mps"
 _INSTALL_S = 180.0
-_PEOPLE_PORT = 8273
+_SEEN_S = 0.5  # until the API server has seen that webhooks have come or gone; it does not say when
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_KINDS_OF_WEBHOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_PEOPLE_PORT, _METRICS_PORT = 8273, 9464
 
 
 @dataclass
@@ -39,8 +46,10 @@ class Product:
     """The installed product, in reach of a test."""
 
     cluster: NodeCluster
-    driver: Driver
     binaries: Binaries
+    driver: Driver
+    stub: StubDriver
+    control: Path
 
     @property
     def api(self) -> Api:
@@ -82,14 +91,49 @@ class Product:
         )
         return answer.text if answer.is_success else ""
 
+    @contextmanager
+    def devices(self, uuids: Sequence[str]) -> Iterator[None]:
+        """Let the container runtime know these devices only, for a while."""
+        write_devices(self.cluster.directory, uuids, self.stub, self.control)
+        try:
+            yield
+        finally:
+            write_devices(self.cluster.directory, DEVICES, self.stub, self.control)
+
+    @contextmanager
+    def no_webhooks(self) -> Iterator[None]:
+        """Take the webhooks away for a while, as if somebody had deleted them; the policies stay."""
+        kept = {kind: self.api.get(f"{_WEBHOOKS}/{kind}/tangram") for kind in _KINDS_OF_WEBHOOKS}
+        for kind in kept:
+            self.api.delete(f"{_WEBHOOKS}/{kind}/tangram")
+        time.sleep(_SEEN_S)
+        try:
+            yield
+        finally:
+            for kind, found in kept.items():
+                del found["metadata"]["resourceVersion"], found["metadata"]["uid"]
+                self.api.create(f"{_WEBHOOKS}/{kind}", found)
+            time.sleep(_SEEN_S)
+
     def extenders(self) -> list[Json]:
         """Return the pods of the pair that are not going away."""
         return self._pods(SYSTEM, "extender")
 
+    def agents(self) -> list[Json]:
+        """Return the agents' pods that are not going away: one, or none."""
+        return self._pods(AGENTS, "agent")
+
     def agent(self) -> Json:
         """Return the agent's pod."""
-        (pod,) = self._pods(AGENTS, "agent")
+        (pod,) = self.agents()
         return pod
+
+    def agent_metrics(self, name: str) -> list[Sample]:
+        """Return the samples of one metric that the agent exports."""
+        port = self.cluster.doorway.to(self.agent()["status"]["podIP"], _METRICS_PORT)
+        text = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=10.0, trust_env=False).text
+        families = text_string_to_metric_families(text)
+        return [sample for family in families for sample in family.samples if sample.name == name]
 
     def lease_holder(self) -> str:
         """Return the name of the pod whose kube-scheduler holds the lease, empty for none."""
@@ -145,7 +189,7 @@ class Product:
         return "\n".join(told)
 
     def _is_ready(self) -> bool:
-        if not self.lease_holder() or not self._pods(AGENTS, "agent"):
+        if not self.lease_holder() or not self.agents() or not self.extenders():
             return False
         totals = self.cluster.node()["status"]["allocatable"]
         return "tangram.dev/gpu-memory" in totals and all(_is_ready(each) for each in (self.agent(), *self.extenders()))
@@ -180,12 +224,12 @@ def write_archives(folder: Path, packages: Packages, binaries: Binaries) -> list
 
 
 def stub_driver(directory: Path) -> tuple[Driver, StubDriver]:
-    """Compile the stand-in driver, and describe a node of three plain devices and one cut into two MIG instances."""
+    """Compile the stand-in driver, and describe a node of four plain devices and one cut into two MIG instances."""
     library = compile_stub(directory / "driver") / SONAME
     scenario = directory / "nvml" / "scenario.txt"
     scenario.parent.mkdir(exist_ok=True)
     driver = Driver(library.parent, scenario)
-    driver.set(count=4)
+    driver.set(count=5)
     driver.device(3, {"mig": 1, "mig.0": "1g.10gb:9728:14:1:0", "mig.1": "1g.10gb:9728:14:2:1"})
     return driver, StubDriver(library, scenario)
 
@@ -202,10 +246,11 @@ def mps_control(directory: Path) -> Path:
 def install(cluster: NodeCluster, binaries: Binaries, archives: Sequence[Path], values: Mapping[str, str]) -> Product:
     """Give the node its images and devices, and install the chart with a few values."""
     driver, stub = stub_driver(cluster.directory)
-    write_devices(cluster.directory, DEVICES, stub, mps_control(cluster.directory))
+    control = mps_control(cluster.directory)
+    write_devices(cluster.directory, DEVICES, stub, control)
     for archive in archives:
         cluster.import_image(archive)
-    product = Product(cluster, driver, binaries)
+    product = Product(cluster, binaries, driver, stub, control)
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     product.api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM, "labels": labels}})
     chart = cluster.directory / "chart"

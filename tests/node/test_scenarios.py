@@ -1,21 +1,25 @@
 """Every kind of pod: what its containers see is what its annotation, the books and the command line say."""
 
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from tests.controlplane.api import Json, wait_for
-from tests.node.pods import Seen, Workload, allotted, container, held, pod
-from tests.node.product import GREEDY, MPS_ROOT, Product
+from tests.node.documents import Table
+from tests.node.pods import Seen, Workload, allotted, container, pod
+from tests.node.product import GREEDY, MPS_ROOT
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "end-to-end.md"
-_START, _END = "<!-- made by tests/node/test_scenarios.py -->\n", "<!-- end -->\n"
 _MPS = {"volumeMounts": [{"name": "mps", "mountPath": MPS_ROOT}]}
-_ROWS: dict[str, list[str]] = {}
+_HEAD = ("pod", "container", "`NVIDIA_VISIBLE_DEVICES`", "devices in it")
+_TABLE = Table("end-to-end.md", "tests/node/test_scenarios.py", _HEAD, rows=16)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Iterator[Table]:
+    yield _TABLE
+    _TABLE.check()
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def test_containers_see_what_annotation_books_and_command_line_say(workload: Wor
         scenario.checks(seen)
         if scenario.phase == "Running":
             check_books(workload, found)
-        _ROWS[name] = rows(workload, scenario, seen)
+        add_rows(scenario, seen)
     finally:
         if scenario.made_by:
             workload.api.request("DELETE", f"{scenario.made_by}/{name}", query={"propagationPolicy": "Background"})
@@ -160,27 +164,10 @@ def _ends_first(found: Json) -> bool:
     return any("restartPolicy" not in each for each in found["spec"].get("initContainers", ()))
 
 
-def rows(workload: Workload, scenario: Scenario, seen: dict[str, Seen]) -> list[str]:
-    """Return the scenario's lines of the document's table."""
-    short = {uuid: f"`{uuid[:12]}…{uuid[-1]}`" for sight in seen.values() for uuid in sight.devices}
-    return [
-        f"| {scenario.words if not position else ''} | {name} | `{sight.visible if sight.visible == 'void' else '…'}` "
-        f"| {', '.join(short[each] for each in sight.devices) or 'nothing'} |"
-        for position, (name, sight) in enumerate(seen.items())
-    ]
-
-
-def test_table_in_the_docs_is_what_the_containers_saw(product: Product) -> None:
-    if set(_ROWS) != set(SCENARIOS):
-        pytest.skip("made from all scenarios, and some of them were not run")
-    assert not held(product.fleet())
-    head = ["| pod | container | `NVIDIA_VISIBLE_DEVICES` | devices in it |", "|---|---|---|---|"]
-    table = "\n".join([*head, *(row for name in SCENARIOS for row in _ROWS[name])]) + "\n"
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = text.partition(_START)
-    _, _, after = rest.partition(_END)
-    if os.environ.get("WRITE_DOCS"):
-        DOCUMENT.write_text(f"{before}{_START}{table}{_END}{after}", encoding="utf-8")
-    assert DOCUMENT.read_text(encoding="utf-8") == f"{before}{_START}{table}{_END}{after}", (
-        "make test-node WRITE_DOCS=1"
-    )
+def add_rows(scenario: Scenario, seen: dict[str, Seen]) -> None:
+    """Add the scenario's lines to the document's table."""
+    words = scenario.words
+    for name, sight in seen.items():
+        devices = ", ".join(f"`{uuid[:12]}…{uuid[-1]}`" for uuid in sight.devices)
+        _TABLE.add(words, name, "`void`" if sight.visible == "void" else "these", devices or "none")
+        words = ""

@@ -223,6 +223,9 @@ def _reading_metrics(node: str, readings: Iterable[DeviceReading], by_uuid: dict
         counters = reading.counters
         _add(busy, labels, reading.utilisation)
         _add(active, labels, reading.sm_active)
+        for instance in reading.mig_devices:
+            if instance.uuid in by_uuid:
+                _add(active, _labels(node, by_uuid[instance.uuid]), instance.sm_active)
         _add(energy, labels, None if counters.energy_mj is None else counters.energy_mj / 1000)
         _add(errors, [*labels, "corrected"], counters.ecc_corrected_volatile)
         _add(errors, [*labels, "uncorrected"], counters.ecc_uncorrected_volatile)

@@ -168,3 +168,12 @@ def test_xid_of_an_instance_is_counted_on_the_instance():
         scrape(Sweep(Readings(devices=(reading,), events=events), report)), "tangram_gpu_xid_errors_total"
     )
     assert (dict(labels)["gpu_uuid"], dict(labels)["mig_uuid"], dict(labels)["xid"]) == ("GPU-p", "MIG-1", "31")
+
+
+def test_activity_of_an_instance_is_labelled_with_it():
+    instance = MigReading(uuid="MIG-1", profile="1g.10gb", sm_active=0.7)
+    reading = DeviceReading(uuid="GPU-p", mig_enabled=True, mig_devices=(instance,))
+    device = Device(uuid="MIG-1", index=0, mode=Mode.MIG, mig=Mig(parent_uuid="GPU-p", profile="1g.10gb"))
+    report = Report(version=1, node="n", agent_run="r", sequence=1, devices=(Device(uuid="GPU-p", index=0), device))
+    active = values(scrape(Sweep(Readings(devices=(reading,)), report)), "tangram_gpu_sm_active_ratio")
+    assert {dict(labels)["mig_uuid"]: value for labels, value in active.items()} == {"MIG-1": 0.7}

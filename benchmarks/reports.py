@@ -6,7 +6,8 @@ The extender runs as a replica does in a cluster (certificates, TokenReview, its
 simulated API server. Measured is the CPU time of its process over the window; the agents send what real ones do at a
 heartbeat: the same hardware, another load. ``cpu_percent`` is scaled to the rate that was asked for, should the machine
 not have reached it. Renewals of TokenReview fall outside the window: ``first_report_us`` holds one, with handshake and
-first report, and ``cpu_percent_with_renewals`` adds one of those for each agent and five minutes.
+first report, and ``cpu_percent_with_renewals`` adds one of those for each agent and five minutes. ``load_average``
+is the machine's: where others compete for its cores and caches, a report costs a multiple of what it costs alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import random
 import ssl
 import tempfile
@@ -133,6 +135,7 @@ def _row(
         "refused": sum(count for each in (first, sent) for status, count in each.statuses.items() if status != 200),
         "skipped": sent.skipped,
         "resident_mib": round(door.cluster.resident_mib()),
+        "load_average": round(os.getloadavg()[0], 1),
         "limit_percent": LIMIT_PERCENT,
     }
 

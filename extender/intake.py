@@ -2,6 +2,9 @@
 
 What a driver gets wrong all the time (utilisation of 4294967295 or 250) is "unknown", not an error. What cannot be
 meant at all refuses the whole report, so that the node keeps its last good one.
+
+Agents may be one version older or newer, since a roll-out moves one node after the other: a version only adds fields,
+what an older agent leaves out is "not known", and what a newer one adds is skipped.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ MAX_TEXT = 256
 MAX_MEMORY_MIB = 16_777_216
 _MAX_INT16 = 32_767
 _MILLI = 1000
+OLDEST, NEWEST = max(1, SCHEMA_VERSION - 1), SCHEMA_VERSION + 1
 
 _DECODER = msgspec.json.Decoder(Report)
 _EXPECTED = re.compile(r"Expected (.+?), got (.+)")
@@ -50,8 +54,7 @@ def known_utilisation(device: Device) -> float | None:
 
 
 def _check_head(report: Report) -> None:
-    if report.version != SCHEMA_VERSION:
-        raise InvalidReport("$.version", str(report.version), str(SCHEMA_VERSION))
+    _check_range("$.version", report.version, OLDEST, NEWEST)
     _check_text("$.node", report.node)
     _check_text("$.agent_run", report.agent_run)
     _check_range("$.sequence", report.sequence, 0, 2**63 - 1)

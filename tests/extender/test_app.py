@@ -181,7 +181,7 @@ async def test_a_report_that_cannot_be_understood_names_field_value_and_what_is_
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        pytest.param({"version": 2}, "$.version", id="another version"),
+        pytest.param({"version": 3}, "$.version", id="two versions on"),
         pytest.param({"node": ""}, "$.node", id="no node"),
         pytest.param({"devices": [{"uuid": "x", "total_mib": -1}]}, "$.devices[0].total_mib", id="negative memory"),
         pytest.param({"devices": [{"uuid": "x"}, {"uuid": "x"}]}, "$.devices", id="a device twice"),

@@ -22,7 +22,7 @@ from extender.simulation.apiserving import ServedApiServer
 from extender.simulation.cluster import Cluster
 from tests.support.builders import PREFIX, device, report
 
-START_S = 20.0
+START_S = 90.0
 
 
 @dataclass(frozen=True)
@@ -151,5 +151,5 @@ class _Server(uvicorn.Server):
 
 
 def wait_until_ready(url: str) -> None:
-    retries = urllib3.Retry(total=60, status_forcelist=(503,), backoff_factor=0.1, backoff_max=0.3)
+    retries = urllib3.Retry(total=300, status_forcelist=(503,), backoff_factor=0.1, backoff_max=0.3)
     assert urllib3.request("GET", f"{url}/readyz", retries=retries).status == 200

@@ -87,11 +87,8 @@ def test_forged_allocation_that_came_past_everything_is_overwritten(workload: Wo
     # No webhooks, and in the one namespace without policies.
     product, path = workload.product, f"/api/v1/namespaces/{AGENTS}/pods"
     forged = pod("forged", container("main", memory=1024), wishes={"devices-main": OTHER_GPU, "devices-x": OTHER_GPU})
-    fields = {_VISIBLE: "devices-main", "FORGED": "devices-x"}
-    forged["spec"]["containers"][0]["env"] = [
-        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{PREFIX}/{key}']"}}}
-        for name, key in fields.items()
-    ]
+    field = {"fieldPath": f"metadata.annotations['{PREFIX}/devices-main']"}
+    forged["spec"]["containers"][0]["env"] = [{"name": _VISIBLE, "valueFrom": {"fieldRef": field}}]
     forged["spec"] |= {"runtimeClassName": "nvidia", "schedulerName": "tangram-scheduler"}
     with product.no_webhooks():
         product.api.create(path, forged)

@@ -2,7 +2,7 @@
 
 Each change is tried on its own: less memory, less compute, fewer devices, one condition dropped, any topology, shared
 instead of exclusive. Amounts are the largest that fit somewhere now; what fits with more fits with less, so a bisection
-finds them. Some forty evaluations a container, for explanations on demand, never on the way of a decision.
+finds them. Some forty evaluations, bounded by ``MOST_TRIALS``; for explanations, never on the way of a decision.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ CONDITION_FIELDS: Mapping[str, tuple[str, ...]] = {
 """Annotation without prefix -> the fields of ``Conditions`` that it fills."""
 
 
+MOST_TRIALS = 64
+"""Smaller amounts that are tried for one request: enough for all of one container, some of many containers."""
+
 _MILLI_PER_PERCENT = 10
 
 
@@ -61,6 +64,18 @@ class Change:
     container: str | None = None
 
 
+@dataclass(slots=True)
+class _Trials:
+    """How many more smaller amounts may be tried for one request."""
+
+    left: int
+
+    def take(self) -> bool:
+        """Return whether there is one more, and count it."""
+        self.left -= 1
+        return self.left >= 0
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Where and by which preference changed requests are tried."""
@@ -76,12 +91,14 @@ class Trial:
 
 def nearest_changes(request: PodRequest, trial: Trial) -> tuple[Change, ...]:
     """Return every single change after which a request that fits nowhere fits; empty where none of them is enough."""
-    return tuple(_changes(request, trial))
+    at_large = tuple(_changes(request, trial))
+    left = _Trials(MOST_TRIALS)
+    asks = enumerate(request.containers)
+    smaller = [change for at, ask in asks for change in _smaller(request, at, ask, trial, left)]
+    return (*smaller, *at_large)
 
 
 def _changes(request: PodRequest, trial: Trial) -> Iterator[Change]:
-    for at, ask in enumerate(request.containers):
-        yield from _smaller(request, at, ask, trial)
     for key, text in request.conditions.describe():
         changed = replace(request, conditions=without_condition(request.conditions, key))
         yield from _tried(ChangeKind.DROP_CONDITION, f"drop {key} {text}", changed, trial)
@@ -104,14 +121,14 @@ def _tried(kind: ChangeKind, text: str, changed: PodRequest, trial: Trial) -> It
         yield Change(kind, text, nodes)
 
 
-def _smaller(request: PodRequest, at: int, ask: ContainerAsk, trial: Trial) -> Iterator[Change]:
+def _smaller(request: PodRequest, at: int, ask: ContainerAsk, trial: Trial, left: _Trials) -> Iterator[Change]:
     """Yield the largest smaller amounts of one container that fit, each as its author would write it."""
 
     def with_ask(smaller: ContainerAsk) -> PodRequest:
         return replace(request, containers=(*request.containers[:at], smaller, *request.containers[at + 1 :]))
 
     for kind, amount, smaller in _amounts(ask):
-        most = _largest(amount, lambda value, to=smaller: trial.nodes(with_ask(to(value))) > 0)  # type: ignore[misc]
+        most = _largest(amount, lambda value, to=smaller: trial.nodes(with_ask(to(value))) > 0, left)  # type: ignore[misc]
         if most:
             changed = smaller(most)
             yield Change(kind, _words(kind, most, ask), trial.nodes(with_ask(changed)), ask.name)
@@ -135,10 +152,15 @@ def _words(kind: ChangeKind, amount: int, ask: ContainerAsk) -> str:
     return f"ask fewer GPUs (gpu: {amount})"
 
 
-def _largest(amount: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest value from 1 to below ``amount`` that fits, 0 where none does."""
-    low, high = 0, amount
-    while high - low > 1:
+def _largest(amount: int, fits: Callable[[int], bool], left: _Trials) -> int:
+    """Return the largest value from 1 to below ``amount`` that fits, 0 where none does.
+
+    Where trials run out in between, it is one that fits, if not the largest.
+    """
+    if amount <= 1 or not left.take() or not fits(1):
+        return 0
+    low, high = 1, amount
+    while high - low > 1 and left.take():
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

@@ -10,7 +10,7 @@ from scoring.annotations import CONDITION_KEYS
 from scoring.conditions import ANY_DEVICE, Conditions, parse_conditions
 from scoring.diagnosis import DETAILED, Diagnosis, Hindrance, diagnose, explain_node
 from scoring.fleet import DeviceState, NodeState
-from scoring.nearest import CONDITION_FIELDS, Change, ChangeKind, Trial, nearest_changes, without_condition
+from scoring.nearest import CONDITION_FIELDS, MOST_TRIALS, Change, ChangeKind, Trial, nearest_changes, without_condition
 from scoring.outlook import Outlook
 from scoring.request import ContainerKind, PodRequest, SharingMode, Topology
 from scoring.status import Reason
@@ -184,6 +184,19 @@ class TestNearestChange:
         assert [(one.kind, one.text, one.nodes) for one in found] == [
             (ChangeKind.DROP_CONDITION, "drop gpu-architecture >=hopper", 2)
         ]
+
+    def test_many_containers_are_tried_within_a_bound(self, monkeypatch):
+        tried = []
+        monkeypatch.setattr(Trial, "nodes", lambda _, request: tried.append(request) or 1)
+        request = asks(*[share(8 * GIB, name=f"c{number}") for number in range(30)])
+        assert nearest_changes(request, Trial(fleet(a=[gpu()]), BINPACK, NONE))
+        assert len(tried) <= 2 * MOST_TRIALS
+
+    def test_what_does_not_fit_at_its_least_is_not_searched(self, monkeypatch):
+        tried = []
+        monkeypatch.setattr(Trial, "nodes", lambda _, request: tried.append(request) or 0)
+        assert nearest_changes(asks(share(8 * GIB)), Trial(fleet(a=[gpu()]), BINPACK, NONE)) == ()
+        assert len(tried) == 1
 
     def test_topology(self):
         change = _changes(asks(whole(2), topology=Topology.NVLINK), a=[gpu(), gpu()])[ChangeKind.ANY_TOPOLOGY]

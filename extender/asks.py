@@ -31,6 +31,7 @@ MAX_DEVICES = 1024
 """Bound on the devices of one container: far above any node, and small enough to count with."""
 
 _PERCENT = 100
+_MOST_COMPARED = 128
 _MILLI_PER_PERCENT = WHOLE_MILLI // _PERCENT
 
 
@@ -99,7 +100,7 @@ def _refuse_unknown(rows: Rows) -> None:
     known = [rows.prefix + row for row in ROWS]
     for resource in rows.amounts:
         if resource.startswith(rows.prefix) and resource not in known:
-            nearest = difflib.get_close_matches(resource, known, n=1, cutoff=0.0)[0]
+            nearest = difflib.get_close_matches(resource[:_MOST_COMPARED], known, n=1, cutoff=0.0)[0]
             field = f"resource of container {rows.container}"
             raise InvalidRequest(field, resource, f"{', '.join(known)}; the nearest is {nearest}")
 

@@ -30,9 +30,16 @@ __all__ = ["effective_totals", "parse_problems", "plugin_asks", "pod_request"]
 PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
 PLUGIN_MIG_PREFIX = "nvidia.com/mig-"
 
+MAX_CONTAINERS = 32
+"""Containers of one pod that may ask for GPUs: each is placed on every node."""
+
+_MOST_PROBLEMS = 32
+"""Problems with containers of one pod beyond which the rest is not looked at."""
+
+_CONTAINER_WEIGHS = 64
 _REMEMBERED = 2048
 _LARGEST_REMEMBERED = 8192
-"""Characters of annotations beyond which a pod is read anew each time, so that the memory of requests stays small."""
+"""Characters beyond which a pod is read anew each time, so that the memory of requests stays small."""
 
 _Pairs = tuple[tuple[str, str], ...]
 
@@ -88,9 +95,17 @@ def plugin_asks(pod: Pod, prefix: str = DEFAULT_PREFIX) -> tuple[PluginAsk, ...]
 
 def _reading(pod: Pod, prefix: str) -> _Reading:
     key = _pod_key(pod, prefix)
-    if sum(len(text) for _, text in key.annotations) > _LARGEST_REMEMBERED:
+    if _characters(key) > _LARGEST_REMEMBERED:
         return _read.__wrapped__(key, prefix)
     return _read(key, prefix)
+
+
+def _characters(key: _PodKey) -> int:
+    """Return about how much a key holds on to."""
+    rows = [key.annotations, *(container.requests for container in key.containers)]
+    names = (text for each in key.containers for text in (each.name, *each.claimed))
+    texts = sum(len(name) + len(text) for pairs in rows for name, text in pairs) + sum(map(len, names))
+    return texts + _CONTAINER_WEIGHS * len(key.containers)
 
 
 def _pod_key(pod: Pod, prefix: str) -> _PodKey:
@@ -167,6 +182,11 @@ def _asks(
         ask = container_ask(rows, share, problems)
         if ask is not None:
             asks.append(ask)
+        if len(problems) >= _MOST_PROBLEMS:
+            break
+    if len(asks) > MAX_CONTAINERS:
+        problems.append(InvalidRequest("containers", f"{len(asks)} that ask for GPUs", f"at most {MAX_CONTAINERS}"))
+        return ()
     return tuple(asks)
 
 

@@ -37,9 +37,13 @@ ANNOTATION_KEYS = frozenset(CONDITION_KEYS) | {
 MAX_PARTS = 256
 """Entries that one annotation may list; a longer list is refused, so that a request stays small."""
 
+MAX_STRANGE = 64
+"""Annotations under our prefix that are not ours which one pod may carry: each is compared with every right name."""
+
 _RESOURCES = frozenset({"gpu", "gpu-memory", "gpu-compute"})
 _OURS = re.compile(r"allocation|managed|(?:devices|test)-.*")
 _NEAR = 0.8
+_MOST_COMPARED = 63
 _SYNONYMS = dict.fromkeys(("gputype", "gpumodel", "gpuname", "gpusku", "gpucard"), "gpu-product")
 """What other systems call a key of ours, where the spelling alone would lead elsewhere."""
 
@@ -62,9 +66,13 @@ def unknown_keys(
 
     Those are the keys under ``prefix`` that begin like one of ours (``gpu``, ``mig``) or differ from one by little:
     ``gpu-arch``, ``gpuarch``, ``mig_profile``; ``allowed`` holds the names without prefix that are right. What
-    Tangram writes itself (``allocation``, ``devices-<k>``, ``test-<...>``) and names of others are left alone.
+    Tangram writes itself (``allocation``, ``devices-<k>``, ``test-<...>``) and names of others are left alone, where
+    they are no more than ``MAX_STRANGE``.
     """
     names = sorted(key.removeprefix(prefix) for key in annotations if key.startswith(prefix))
+    names = [name for name in names if name not in allowed and not _OURS.fullmatch(name)]
+    if len(names) > MAX_STRANGE:
+        return (InvalidCondition(f"{prefix}...", f"{len(names)} unknown annotations", f"at most {MAX_STRANGE}"),)
     return tuple(
         InvalidCondition(prefix + name, annotations[prefix + name], _advice(name, prefix, allowed))
         for name in names
@@ -73,8 +81,6 @@ def unknown_keys(
 
 
 def _is_meant_for_us(name: str, allowed: Collection[str]) -> bool:
-    if name in allowed or _OURS.fullmatch(name):
-        return False
     plain = _plain(name)
     known = [_plain(key) for key in allowed]
     return plain.startswith(("gpu", "mig")) or bool(difflib.get_close_matches(plain, known, n=1, cutoff=_NEAR))
@@ -93,4 +99,4 @@ def _advice(name: str, prefix: str, allowed: Collection[str]) -> str:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", name.lower())[:_MOST_COMPARED]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import podspec
-from extender.podspec import effective_totals, parse_problems, pod_request
+from extender.podspec import MAX_CONTAINERS, effective_totals, parse_problems, pod_request
 from extender.workloads import WORKLOADS
 from scoring.errors import InvalidRequest
 from scoring.registry import PROFILES
@@ -386,3 +386,41 @@ class TestAnyPod:
             pod(container(rows={"gpu": count, "gpu-memory": memory * count, "gpu-compute": percent * count}))
         )
         assert effective_totals(request) == (count, memory * count, percent * count)
+
+
+@pytest.mark.parametrize("kind", ["containers", "init"])
+def test_more_containers_with_devices_than_can_be_placed_in_time_are_refused(kind: str):
+    many = [container(f"c{number}", {"gpu-memory": 10}) for number in range(1000)]
+    (problem,) = parse_problems(pod(*many) if kind == "containers" else pod(init=many))
+    assert (problem.field, problem.found) == ("containers", "1000 that ask for GPUs")
+    assert len(pod_request(pod(*many[:MAX_CONTAINERS])).containers) == MAX_CONTAINERS
+
+
+def test_containers_without_devices_may_be_many():
+    many = [container(f"c{number}", cpu="1") for number in range(1000)]
+    assert len(pod_request(pod(*many, container("main", {"gpu": 1}))).containers) == 1
+
+
+def test_a_pod_with_too_many_problems_is_not_read_to_its_end():
+    many = [container(f"c{number}", {"gpu-memoryy": 10}) for number in range(1000)]
+    assert 1 < len(parse_problems(pod(*many))) < 100
+
+
+def test_a_problem_names_what_was_found_within_a_readable_length():
+    marks = {"gpu-fraction": "0.5", "gpu-container": "z" * 100_000}
+    (problem,) = parse_problems(pod(container("a"), container("b"), annotations=marks))
+    assert len(str(problem)) < 4096
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [
+        pod(container("main", {"gpu": 1}), annotations={f"a{number}": "x" for number in range(5000)}),
+        pod(*[container(f"c{number}", cpu="1") for number in range(1000)]),
+    ],
+    ids=["annotations", "containers"],
+)
+def test_pods_with_much_to_say_are_not_remembered(huge):
+    before = podspec._read.cache_info().currsize
+    parse_problems(huge)
+    assert podspec._read.cache_info().currsize == before

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from scoring.annotations import ANNOTATION_KEYS, CONDITION_KEYS, MAX_PARTS
+from scoring.annotations import ANNOTATION_KEYS, CONDITION_KEYS, MAX_PARTS, MAX_STRANGE
 from scoring.catalog import DeviceKind, device_kind
 from scoring.conditions import (
     ANY_DEVICE,
@@ -383,6 +383,18 @@ class TestUnknownKeys:
     def test_all_are_reported_under_the_configured_prefix(self) -> None:
         found = unknown_keys({"g.example/gpu-b": "1", "g.example/gpu-a": "2", PREFIX + "gpu-c": "3"}, "g.example/")
         assert [problem.field for problem in found] == ["g.example/gpu-a", "g.example/gpu-b"]
+
+    def test_more_strange_names_than_can_be_compared_are_one_problem(self) -> None:
+        (problem,) = unknown_keys({f"{PREFIX}gpu-{number}": "x" for number in range(10_000)})
+        assert (problem.found, problem.valid) == ("10000 unknown annotations", f"at most {MAX_STRANGE}")
+
+    def test_right_names_and_ours_do_not_count_as_strange(self) -> None:
+        ours = {f"{PREFIX}devices-{number}": "" for number in range(1000)}
+        assert unknown_keys({**ours, **{PREFIX + key: "x" for key in ANNOTATION_KEYS}}) == ()
+
+    def test_a_name_of_any_length_is_told_the_nearest_key(self) -> None:
+        (problem,) = unknown_keys({f"{PREFIX}gpu-product{'x' * 200_000}": "y" * 200_000})
+        assert len(str(problem)) < 4096
 
     def test_the_set_of_right_names_can_be_widened(self) -> None:
         assert unknown_keys({PREFIX + "gpu-extra": "1"}, allowed=ANNOTATION_KEYS | {"gpu-extra"}) == ()

@@ -14,6 +14,11 @@ from tests.support.builders import A100_MIB, PREFIX, bound, device, node_facts, 
 GIB = 1024
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def _found(store, *pods: ObservedPod) -> list[tuple[Kind, str, str]]:
     books = books_of(store)
     return [(each.kind, each.uuid, each.pod) for each in audit(books.holdings, pods, books)]

@@ -14,6 +14,11 @@ DAY_S = 86_400.0
 NOW = 1_000_000_000.0
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def _attempt(name: str = "p", at: float = NOW, **values) -> Attempt:
     defaults = {"pod_uid": f"uid-{name}", "verb": "filter", "outcome": "refused", "reasons": {"NoDevices": 3}}
     return Attempt("ml", name, first_at=at, last_at=at, **{**defaults, **values})

@@ -18,6 +18,11 @@ from tests.extender.cli.stage import ExtenderThread, wait_until_ready
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def _attempt(replica: str, at: float, **values: object) -> Attempt:
     defaults = {"verb": "filter", "outcome": "refused", "replica": replica}
     return Attempt("ml", "p", "uid-p", first_at=at, last_at=at, **{**defaults, **values})  # type: ignore[arg-type]

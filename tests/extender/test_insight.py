@@ -14,6 +14,11 @@ from tests.support.kube import FakeKube
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 class EventKube(FakeKube):
     """The API server's part in events; ``events`` are those that were written."""
 

@@ -10,6 +10,11 @@ from tests.support.clock import ManualClock
 MINUTE_S = 60.0
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 class Scene:
     """One node with one A100; time passes by reports that the tracker looks at."""
 

@@ -23,10 +23,14 @@ def test_fault_is_told_to_its_pods_and_keeps_new_ones_away(workload: Workload) -
     elsewhere = workload.run(pod("elsewhere", container("main", memory=1024)))
     assert FAULTY_GPU not in workload.seen(elsewhere)["main"].devices
     assert workload.pod("victim")["status"]["phase"] == "Running"
+    product.cluster.kill_container(product.agent()["status"]["containerStatuses"][0]["containerID"])
+    wait_for("another agent reports", lambda: product.agent()["status"]["containerStatuses"][0]["restartCount"])
+    wait_for("it answers", lambda: product.agent_metrics("tangram_gpu_health"), within_s=60)
+    assert state(product) != "healthy"  # the driver told of the fault once, to the agent that died
 
 
 def test_faulty_device_comes_back_by_rule(product: Product) -> None:
-    """Runs last (conftest): the quiet minutes pass while other tests run."""
+    """Runs late (conftest): the quiet minutes pass while other tests run."""
     wait_for("the device is healthy again", lambda: state(product) == "healthy", within_s=_RETURNS_S)
 
 

@@ -20,18 +20,22 @@ from scoring.request import WHOLE_MILLI
 SAFETY = 2.0
 """Standard deviations of the expected number of pods for which slots are kept."""
 
+DEMAND_SPREAD = 0.3
+"""Standard deviation of the demand that will come for a kind, as a part of what is expected: nobody knows how many pods
+will come before others go."""
+
 _NEGLIGIBLE = 1e-3
 _MOST_UNIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """``tightness``  demand over supply of each kind, shape (kinds + 1,): above 1 is scarce, 1 where nothing is known.
+    """``short``  the odds, 0..1, that pods which can only go to such kinds use each up, shape (kinds + 1,).
 
     ``slots``  shapes of several devices with the odds, 0..1, that their slots run short; those without odds left out.
     """
 
-    tightness: npt.NDArray[np.float32]
+    short: npt.NDArray[np.float32]
     slots: tuple[tuple[SlotShape, float], ...] = ()
 
 
@@ -57,7 +61,13 @@ def prospect_of(demand: Demand, fleet: Fleet) -> Prospect:
     everywhere = np.ones(len(demand.worth), np.bool_)
     total = supply.devices(everywhere, demand.cpu_per_device)
     pods = total / max(demand.gpu_milli_per_pod, 1.0)
-    return Prospect(_tightness(demand, supply, total), _odds(demand, supply, pods))
+    short = [_chance((density - 1) / DEMAND_SPREAD) for density in _tightness(demand, supply, total)]
+    return Prospect(np.array(short, np.float32), _odds(demand, supply, pods))
+
+
+def _chance(deviations: float) -> float:
+    """Return the odds of at most so many standard deviations, normally distributed."""
+    return 0.5 * (1 + math.erf(deviations / math.sqrt(2)))
 
 
 def _supply(demand: Demand, fleet: Fleet) -> _Supply:
@@ -72,13 +82,14 @@ def _supply(demand: Demand, fleet: Fleet) -> _Supply:
     )
 
 
-def _tightness(demand: Demand, supply: _Supply, total: float) -> npt.NDArray[np.float32]:
-    """Find the set of kinds with the most demand that can go nowhere else for its supply, then the next among the rest.
+def _tightness(demand: Demand, supply: _Supply, total: float) -> list[float]:
+    """Return the demand of choosy pods over the supply of each kind, 0 where no choosy pod goes.
 
-    Demand that may leave such a set is expected to, so it counts for what remains of its kinds.
+    Choosy is who does not accept every kind of the fleet. Find the set of kinds with the most choosy demand that can go
+    nowhere else for its supply, then the next among the rest: demand that may leave such a set is expected to.
     """
-    tightness = np.ones(len(demand.worth), np.float32)
-    groups = list(demand.groups)
+    tightness = [0.0] * len(demand.worth)
+    groups = [group for group in demand.groups if not group.kinds[supply.kind[supply.kind > 0]].all()]
     while groups:
         densest, density = None, -1.0
         for union in _unions(groups):
@@ -89,7 +100,8 @@ def _tightness(demand: Demand, supply: _Supply, total: float) -> npt.NDArray[np.
             if found > density:
                 densest, density = union, found
         assert densest is not None
-        tightness[densest] = density
+        for kind in np.flatnonzero(densest):
+            tightness[kind] = density
         groups = _without(groups, densest)
     return tightness
 
@@ -130,7 +142,7 @@ def _odds(demand: Demand, supply: _Supply, pods: float) -> tuple[tuple[SlotShape
         slots = float(np.minimum(supply.untouched[here] // shape.count, by_cpu).sum())
         wanted = pods * shape.share
         deviations = (wanted - slots) / math.sqrt(wanted + 1) + SAFETY
-        odds = 0.5 * (1 + math.erf(deviations / math.sqrt(2)))
+        odds = _chance(deviations)
         if odds > _NEGLIGIBLE:
             found.append((shape, odds))
     return tuple(found)

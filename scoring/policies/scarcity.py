@@ -2,11 +2,13 @@
 
 The cost, in thousandths of a device, is a weighted sum of
 
-1. scarce kinds: thousandths taken, times how much tighter demand is on their kind than on the fleet as a whole;
+1. scarce kinds: thousandths taken, times the odds that pods which accept only such kinds use them up. Who can go
+   anywhere pays to enter and so goes where nobody else must: Littlewood's rule for seats that two classes want
+   ("Forecasting and control of passenger bookings", AGIFORS 1972);
 2. broken slots: of each shape that wants several untouched devices of one node, the slots that the placement breaks,
    times their devices and the odds that such slots run short; the dearest shape counts.
 
-Tightness and odds are those of ``prospect``: of the whole fleet, worked out every so many placements.
+The odds are those of ``prospect``: of the whole fleet, worked out every so many placements.
 """
 
 from __future__ import annotations
@@ -19,11 +21,7 @@ from scoring.prospect import Prospect
 from scoring.request import WHOLE_MILLI
 
 SLOTS = np.float32(1.0)
-KINDS = np.float32(16.0)
-
-LOOSEST = -0.5
-TIGHTEST = 5.0
-"""Bounds of how much looser or tighter than the fleet a kind may count."""
+KINDS = np.float32(8.0)
 
 
 def scarcity(candidates: Candidates) -> Values:
@@ -38,8 +36,7 @@ def scarcity(candidates: Candidates) -> Values:
 
 
 def _scarce_taken(candidates: Candidates, prospect: Prospect) -> Values:
-    tighter = np.clip(prospect.tightness - 1, LOOSEST, TIGHTEST).astype(np.float32)
-    return tighter[candidates.outlook.known_kinds(candidates.fleet.kind)] * taken_milli(candidates)
+    return prospect.short[candidates.outlook.known_kinds(candidates.fleet.kind)] * taken_milli(candidates)
 
 
 def _slots_broken(candidates: Candidates, prospect: Prospect) -> Values:

@@ -7,12 +7,14 @@ figures on default and gpuspec33; else nothing is reported.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
 import time
 from pathlib import Path
 
+from benchmarks.quality.data import folder, has, listed
 from benchmarks.quality.runs import READINGS, Outcome, Run, run
 from benchmarks.quality.trace import WORKLOADS
 from benchmarks.results import show
@@ -28,27 +30,26 @@ PUBLISHED_FGD = {
 PUBLISHED_BESTFIT = {"default": 7.14, "gpuspec33": 19.61}
 TOLERANCE = 0.4
 SEEDS = tuple(range(42, 52))
-_COPY = Path(__file__).parents[2] / "extender" / "simulation" / "data" / "openb"
 
 
 def main() -> int:
     """Reproduce the baselines, then measure the product; return 1 where the harness does not reproduce them."""
-    data = Path(os.environ.get("TANGRAM_OPENB") or _COPY)
-    workloads = _list("WORKLOADS") or [name for name in WORKLOADS if _has(data, name)]
-    seeds = [int(seed) for seed in _list("SEEDS")] or list(SEEDS)
-    policies = _list("POLICY") or ["binpack"]
+    data = folder()
+    workloads = listed("WORKLOADS") or [name for name in WORKLOADS if has(data, name)]
+    seeds = [int(seed) for seed in listed("SEEDS")] or list(SEEDS)
+    policies = listed("POLICY") or ["binpack"]
     rows = []
     for workload in [name for name in workloads if name in PUBLISHED_BESTFIT]:
         for policy, published in (("BestFit", PUBLISHED_BESTFIT), ("FGD", PUBLISHED_FGD)):
             rows.append(_measure(data, workload, policy, seeds[:4]))
-            found = float(rows[-1]["unallocated_percent_mean"])
+            found = float(str(rows[-1]["unallocated_percent_mean"]))
             if abs(found - published[workload]) > TOLERANCE + _noise(len(seeds[:4])):
                 print(f"{policy} on {workload}: {found:.2f}, published {published[workload]}: nothing is reported")
                 return 1
     for workload in workloads:
         rows += [_measure(data, workload, policy, seeds) for policy in policies]
     path = show("quality", rows)
-    own = [float(row["unallocated_percent_mean"]) for row in rows if row["policy"] in policies]
+    own = [float(str(row["unallocated_percent_mean"])) for row in rows if row["policy"] in policies]
     print(f"mean over {len(own)} rows of {', '.join(policies)}: {statistics.fmean(own):.2f}; written to {path}")
     return 0
 
@@ -82,15 +83,7 @@ def _lost(outcomes: list[Outcome]) -> str:
 
 def _noise(seeds: int) -> float:
     """Return what the mean of few seeds may be off: a spread of 0.35 from run to run."""
-    return 0.35 / seeds**0.5
-
-
-def _list(name: str) -> list[str]:
-    return [part for part in os.environ.get(name, "").split(",") if part]
-
-
-def _has(data: Path, workload: str) -> bool:
-    return (data / f"openb_pod_list_{workload}.csv.gz").exists()
+    return 0.35 / math.sqrt(seeds)
 
 
 if __name__ == "__main__":

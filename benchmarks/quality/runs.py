@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.quality.baselines import Fgd, Ties, best_fit
+from benchmarks.quality.baselines import Decision, Fgd, Policy, Ties, best_fit
 from benchmarks.quality.ledger import BrokenDecision, Ledger
 from benchmarks.quality.product import Product, mix_of
 from benchmarks.quality.trace import TraceNode, TracePod, arrivals, read_nodes, read_pods
@@ -45,8 +45,8 @@ def run(what: Run) -> Outcome:
     draw = random.Random(what.seed)
     ledger = Ledger(nodes)
     order = arrivals(pods, nodes, draw)
-    decide = _decider(what, ledger, nodes, pods, draw)
-    outcome, demand, readings = Outcome(), 0, {at: [] for at in READINGS}
+    decide = decider(what, ledger, nodes, pods, draw).decide
+    outcome, demand, readings = Outcome(), 0, _empty_readings()
     for pod in order:
         demand += pod.gpu_milli
         decision = decide(pod)
@@ -65,14 +65,35 @@ def run(what: Run) -> Outcome:
     return outcome
 
 
-def _decider(what: Run, ledger: Ledger, nodes: Sequence[TraceNode], pods: Sequence[TracePod], draw: random.Random):  # noqa: ANN202
-    ties = Ties(len(nodes), draw, fixed=what.fixed_ties)
-    if what.policy == "BestFit":
-        return best_fit(ledger, ties)
-    if what.policy == "FGD":
-        return Fgd(ledger, pods, ties)
+def _empty_readings() -> dict[int, list[float]]:
+    return {at: [] for at in READINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Who decides where a pod goes, and is told when one has gone from its node and cards."""
+
+    decide: Policy
+    release: Callable[[TracePod, int, tuple[int, ...]], None]
+
+
+def decider(
+    what: Run, ledger: Ledger, nodes: Sequence[TraceNode], pods: Sequence[TracePod], draw: random.Random
+) -> Decider:
+    """Return the policy that a run names. The baselines read the ledger and so need not be told of what has gone."""
+    if what.policy in BASELINES:
+        ties = Ties(len(nodes), draw, fixed=what.fixed_ties)
+        return Decider(best_fit(ledger, ties) if what.policy == "BestFit" else Fgd(ledger, pods, ties), _nothing)
     product = Product(nodes, mix_of(pods) if what.knows_mix else None, draw, what.policy)
-    return lambda pod: product.decide(pod, ledger)
+
+    def decide(pod: TracePod) -> Decision | None:
+        return product.decide(pod, ledger)
+
+    return Decider(decide, product.release)
+
+
+def _nothing(_pod: TracePod, _node: int, _cards: tuple[int, ...]) -> None:
+    pass
 
 
 def _kind(pod: TracePod) -> str:

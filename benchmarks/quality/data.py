@@ -1,0 +1,23 @@
+"""Where the trace lies, and what the environment chooses to run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_COPY = Path(__file__).parents[2] / "extender" / "simulation" / "data" / "openb"
+
+
+def folder() -> Path:
+    """Return the folder of the trace: ``TANGRAM_OPENB``, or the project's own copy."""
+    return Path(os.environ.get("TANGRAM_OPENB") or _COPY)
+
+
+def listed(name: str) -> list[str]:
+    """Return the parts of an environment variable, separated by commas; empty when it is not set."""
+    return [part for part in os.environ.get(name, "").split(",") if part]
+
+
+def has(data: Path, workload: str) -> bool:
+    """Return whether a pod list is there."""
+    return (data / f"openb_pod_list_{workload}.csv.gz").exists()

@@ -18,7 +18,9 @@ from extender.totals import COMPUTE, DEVICES
 from node_agent.report import Answer, Report
 from scoring.fleet import MOST_BOOKED, NO_RESOURCE
 
-_KINDS_LIMIT = 4096
+_KINDS_LIMIT = 1024
+_KINDS_REMEMBERED = 128
+"""Kinds beyond which those that no device has any more are forgotten: drivers are upgraded, GPUs replaced."""
 _RESOURCES_LIMIT = 256
 _NOT_OFFERED = Replicas("", 0, 0)
 
@@ -92,7 +94,10 @@ class Bookkeeping(Records):
 
     def _check_kinds(self, report: Report) -> None:
         """Raise InvalidReport where a report would bring in more kinds or resources than a fleet may have."""
-        kinds = self._kinds | {facts.kind for facts in devices_of(report).values()}
+        reported = {facts.kind for facts in devices_of(report).values()}
+        kinds = self._kinds | reported
+        if len(kinds) > max(len(self._kinds), _KINDS_REMEMBERED):
+            kinds = self._draft.forget_kinds() | reported
         resources = self._resources | {each.resource for each in report.plugin}
         if len(kinds) > _KINDS_LIMIT:
             raise InvalidReport("$.devices", "kinds of device never seen before", f"at most {_KINDS_LIMIT} in a fleet")

@@ -22,6 +22,8 @@ MAX_DEVICES = 128
 MAX_USAGE = 4096
 MAX_REPLICAS = 65_536
 MAX_TEXT = 256
+MAX_WORDS = 4096
+"""Characters of what is told in words: a fault, a message."""
 MAX_MEMORY_MIB = 16_777_216
 _MAX_INT16 = 32_767
 _MILLI = 1000
@@ -58,6 +60,9 @@ def _check_head(report: Report) -> None:
     _check_text("$.node", report.node)
     _check_text("$.agent_run", report.agent_run)
     _check_range("$.sequence", report.sequence, 0, 2**63 - 1)
+    for name in ("driver", "cuda", "agent_version"):
+        _check_length(f"$.{name}", getattr(report, name), MAX_TEXT)
+    _check_length("$.message", report.message, MAX_WORDS)
     if len(report.devices) > MAX_DEVICES:
         raise InvalidReport("$.devices", f"{len(report.devices)} devices", f"at most {MAX_DEVICES}")
     if len(report.usage) > MAX_USAGE:
@@ -83,6 +88,7 @@ def _is_plain(device: Device) -> bool:
     return (
         device.mig is None
         and 0 < len(device.uuid) <= MAX_TEXT
+        and len(device.name) + len(device.fault) + len(device.pci_bus_id) + len(device.fabric_clique) <= MAX_TEXT
         and 0 <= device.total_mib <= MAX_MEMORY_MIB
         and 0 <= device.reserved_mib <= MAX_MEMORY_MIB
         and 0 <= device.foreign_mib <= MAX_MEMORY_MIB
@@ -94,6 +100,9 @@ def _is_plain(device: Device) -> bool:
 
 def _check_device(path: str, device: Device) -> None:
     _check_text(f"{path}.uuid", device.uuid)
+    for name in ("name", "pci_bus_id", "fabric_clique"):
+        _check_length(f"{path}.{name}", getattr(device, name), MAX_TEXT)
+    _check_length(f"{path}.fault", device.fault, MAX_WORDS)
     for name in ("total_mib", "reserved_mib", "foreign_mib"):
         _check_range(f"{path}.{name}", getattr(device, name), 0, MAX_MEMORY_MIB)
     _check_range(f"{path}.sm_milli", device.sm_milli, 0, _MILLI)
@@ -109,6 +118,11 @@ def _check_device(path: str, device: Device) -> None:
 def _check_text(field: str, text: str) -> None:
     if not 0 < len(text) <= MAX_TEXT:
         raise InvalidReport(field, f"{len(text)} characters", f"1 to {MAX_TEXT} characters")
+
+
+def _check_length(field: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise InvalidReport(field, f"{len(text)} characters", f"at most {most} characters")
 
 
 def _check_range(field: str, value: int, low: int, high: int) -> None:

@@ -34,6 +34,7 @@ class FleetDraft:
         self._uuids: list[tuple[str, ...]] = []
         self._kinds: list[DeviceKind] = []
         self._kind_index: dict[DeviceKind, int] = {}
+        self._free_kinds: list[int] = []
         self._resource_index: dict[str, int] = {}
         self._free_rows: list[Row] = []
         self._allocated = _FIRST_ROWS
@@ -139,10 +140,22 @@ class FleetDraft:
     def kind_index(self, kind: DeviceKind) -> int:
         """Return the number of a device kind, giving it one when it is new."""
         if kind not in self._kind_index:
-            self._kind_index[kind] = len(self._kinds)
-            self._kinds.append(kind)
+            if not self._free_kinds:
+                self._free_kinds.append(len(self._kinds))
+                self._kinds.append(kind)
+            number = self._free_kinds.pop()
+            self._kind_index[kind], self._kinds[number] = number, kind
             self._frozen = None
         return self._kind_index[kind]
+
+    def forget_kinds(self) -> set[DeviceKind]:
+        """Free the numbers of kinds that no device has, for kinds to come; return the kinds that devices have."""
+        used = set(np.unique(self._columns["kind"]).tolist())
+        for kind, number in tuple(self._kind_index.items()):
+            if number not in used:
+                del self._kind_index[kind]
+                self._free_kinds.append(number)
+        return set(self._kind_index)
 
     def resource_index(self, resource: str) -> int:
         """Return the number of a resource of NVIDIA's device plugin, giving it one when it is new."""

@@ -291,5 +291,5 @@ def _node_path(name: str) -> str:
 
 
 def _part(name: str) -> str:
-    """Return a name as one part of a path, whatever it contains."""
-    return quote(name, safe="")
+    """Return a name as one part of a path, whatever it contains; dots alone would lead out of it."""
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")

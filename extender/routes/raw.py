@@ -6,6 +6,7 @@ not reuse a connection otherwise (extender-protocol.md section 7.3).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,15 +16,18 @@ from extender.errors import BodyTooLarge
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
+BODY_S = 30.0
+"""Seconds within which a whole body must have come: whoever stalls holds what was sent so far no longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One HTTP answer."""
+    """One HTTP answer; ``closes`` ends the connection behind it."""
 
     body: bytes
     status: int = 200
     content_type: bytes = JSON
+    closes: bool = False
 
 
 Headers = Mapping[bytes, bytes]
@@ -59,7 +63,10 @@ async def _answer(route: RawRoute, scope: Scope, receive: Receive) -> Answer:
         return Answer(b"only POST is answered here", 405, TEXT)
     headers: Headers = dict(scope["headers"])
     try:
-        body = await _read(receive, headers, route.max_body_bytes)
+        async with asyncio.timeout(BODY_S):
+            body = await _read(receive, headers, route.max_body_bytes)
+    except TimeoutError:
+        return Answer(b"the body did not come in time", 408, TEXT, closes=True)
     except BodyTooLarge as error:
         return Answer(str(error).encode(), 413, TEXT)
     if body is None:
@@ -88,5 +95,7 @@ async def _read(receive: Receive, headers: Headers, limit: int) -> bytes | None:
 
 async def _send(send: Send, answer: Answer) -> None:
     headers = [(b"content-type", answer.content_type), (b"content-length", str(len(answer.body)).encode())]
+    if answer.closes:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 
+from extender.routes import raw
 from tests.support.builders import A100_MIB, T4_MIB, device, devices, node_facts, pod, report
 from tests.support.harness import Harness, as_json, harness
 
@@ -150,6 +154,23 @@ async def test_a_body_beyond_the_limit_is_413(path: str) -> None:
     bench = two_nodes(max_scheduler_body_bytes=1024, max_report_body_bytes=1024)
     response = await bench.post(path, b" " * 1025)
     assert (response.status_code, response.text) == (413, "body of 1025 bytes, at most 1024 are read")
+
+
+@pytest.mark.parametrize("path", ["/v1/filter", "/v1/reports"])
+async def test_a_body_that_does_not_come_is_408(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw, "BODY_S", 0.01)
+    told: list[MutableMapping[str, Any]] = []
+    begun = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> MutableMapping[str, Any]:
+        return next(begun, None) or await asyncio.get_running_loop().create_future()
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        told.append(message)
+
+    await two_nodes().app({"type": "http", "method": "POST", "path": path, "headers": []}, receive, send)
+    assert told[0]["status"] == 408
+    assert (b"connection", b"close") in told[0]["headers"]
 
 
 async def test_only_post_reaches_the_scheduler_routes() -> None:

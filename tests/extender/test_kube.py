@@ -72,8 +72,12 @@ class TestPods:
     async def test_a_pod_that_is_not_there_is_none(self, kube: KubeClient):
         assert await kube.get_pod("ml", "nobody") is None
 
-    async def test_a_name_cannot_leave_its_place_in_the_path(self, kube: KubeClient):
+    async def test_a_name_cannot_leave_its_place_in_the_path(self, kube: KubeClient, server: SimulatedApiServer):
+        name, _ = new_pod(server)
         assert await kube.get_pod("ml", "../../nodes") is None
+        assert await kube.get_pod("ml", f"../pods/{name}") is None
+        for namespace, other in (("..", name), ("ml", ".."), (".", name), ("ml", ".")):
+            assert await kube.get_pod(namespace, other) is None
 
     async def test_another_refusal_is_raised_with_its_words(self, kube: KubeClient, server: SimulatedApiServer):
         server.faults.add(Fault("get", "pods", FaultKind.REFUSE, status=403))

@@ -21,6 +21,7 @@ from scoring.feasibility import reason_number
 from scoring.fleet import ByteArray, Fleet, FloatArray
 from scoring.outlook import Outlook
 from scoring.pipeline import evaluate
+from scoring.policies.load import WORTH_REFRESHING, LoadValues
 from scoring.registry import Policy, build_policies
 from scoring.request import PodRequest
 from scoring.standing import Standing, can_stand, scores, stand, stand_again
@@ -33,9 +34,6 @@ _NOTES_BETWEEN_PROSPECTS = 25
 _NOTED_KEPT = 10_000
 _JUDGED_KEPT = 16
 """Judgements of several containers hold on to their fleet, so few are kept."""
-
-_WORTH_REFRESHING = 0.3
-"""Part of the rows beyond which judging all of them anew costs no more than picking out the changed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,7 @@ class Evaluations:
         self._standings: OrderedDict[_Key, Standing] = OrderedDict()
         self._judged: OrderedDict[_Key, Judgement] = OrderedDict()
         self._noted: OrderedDict[str, None] = OrderedDict()
+        self._load: LoadValues | None = None
         self._histogram = MixHistogram()
         self._notes = 0
         self._until_prospect = 0
@@ -124,12 +123,14 @@ class Evaluations:
             known = stand(request, fleet, policy, self.outlook)
         elif known.generation != fleet.generation:
             rows = fleet.changed_since(known.generation)
-            if len(rows) > len(fleet) * _WORTH_REFRESHING:
+            if len(rows) > len(fleet) * WORTH_REFRESHING:
                 known = stand(request, fleet, policy, self.outlook)
             else:
                 known = stand_again(known, request, fleet, policy, self.outlook, rows)
         _keep(self._standings, key, known, self._kept)
-        return Judgement(fleet, policy, known.code, known.reason, scores(known, request, fleet, policy, self.outlook))
+        self._load = LoadValues.of(fleet) if self._load is None else self._load.at(fleet)
+        score = scores(known, request, fleet, policy, self.outlook, self._load.values)
+        return Judgement(fleet, policy, known.code, known.reason, score)
 
     def _while_unchanged(self, key: _Key, fleet: Fleet, policy: Policy) -> Judgement:
         known = self._judged.get(key)

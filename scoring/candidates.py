@@ -30,6 +30,7 @@ class Candidates:
     ``fits``        where the ask could be placed now
     ``rest_milli``, ``left_milli``  thousandths of the device that no pod has booked, before and after: the scarcer of
                     its two dimensions. Memory of foreign processes counts as not booked: nobody packs against it.
+    ``load_value``  what ``policies.load`` says of every device, where that is known already: it asks nothing of the pod
     """
 
     request: PodRequest
@@ -40,6 +41,7 @@ class Candidates:
     fits: BoolArray
     rest_milli: IntArray
     left_milli: IntArray
+    load_value: Values | None = None
 
 
 def over_devices(values: Values) -> Values:

@@ -17,7 +17,7 @@ from scoring.feasibility import one_by_one
 from scoring.fleet import BoolArray, ByteArray, Fleet, FloatArray
 from scoring.greedy import pick
 from scoring.ground import survey
-from scoring.needs import Need, remainder_milli
+from scoring.needs import Need
 from scoring.outlook import Outlook
 from scoring.registry import Policy
 from scoring.request import PodRequest, Topology
@@ -32,7 +32,7 @@ class Standing:
 
     ``code``, ``reason``  shape (nodes,), as in ``Placements``
     ``fits``, ``value``   shape (width, nodes): where the ask fits, and the lasting part of each device's value
-    ``left_milli``        shape (width, nodes): what each device would have left
+    ``rest_milli``, ``left_milli``  shape (width, nodes): what each device has left now, and would have after
     """
 
     generation: int
@@ -40,6 +40,7 @@ class Standing:
     reason: ByteArray
     fits: BoolArray
     value: FloatArray
+    rest_milli: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
 
 
@@ -57,7 +58,8 @@ def stand(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -
     fits = ground.fits(0, ground.free_mib, ground.free_milli)
     view = ground.candidates(0, fits, ground.free_mib, ground.free_milli)
     value = policy.standing_value(view)
-    return Standing(fleet.generation, code, reason, fits, value, view.left_milli.astype(np.int16))
+    rest, left = view.rest_milli.astype(np.int16), view.left_milli.astype(np.int16)
+    return Standing(fleet.generation, code, reason, fits, value, rest, left)
 
 
 def stand_again(
@@ -71,24 +73,39 @@ def stand_again(
         return replace(before, generation=fleet.generation)
     found = stand(request, fleet.take(rows), policy, outlook)
     columns = {}
-    for name in ("code", "reason", "fits", "value", "left_milli"):
+    for name in _COLUMNS:
         column = getattr(before, name).copy()
         column[..., rows] = getattr(found, name)
         columns[name] = column
     return Standing(fleet.generation, **columns)
 
 
-def scores(standing: Standing, request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> FloatArray:
-    """Return the score of every node as it is now, 0 where nothing fits, shape (nodes,)."""
-    rest = remainder_milli(fleet, fleet.capacity_mib - fleet.booked_mib, fleet.capacity_milli - fleet.booked_milli)
+def scores(
+    standing: Standing,
+    request: PodRequest,
+    fleet: Fleet,
+    policy: Policy,
+    outlook: Outlook,
+    load_value: FloatArray | None = None,
+) -> FloatArray:
+    """Return the score of every node as it is now, 0 where nothing fits, shape (nodes,).
+
+    ``load_value`` is what ``policies.load`` says of the fleet's devices, where the caller knows it.
+    """
     ask = request.containers[0]
     nothing = Need(fleet.booked_mib, fleet.booked_milli, standing.fits)
-    left = standing.left_milli.astype(np.int32)
-    view = Candidates(request, ask, fleet, outlook, nothing, standing.fits, rest, left)
+    rest, left = standing.rest_milli.astype(np.int32), standing.left_milli.astype(np.int32)
+    view = Candidates(request, ask, fleet, outlook, nothing, standing.fits, rest, left, load_value)
     value = standing.value + policy.passing_value(view)
-    _, score, _ = pick(fleet, request.topology, ask.count, standing.fits, value, value)
+    if ask.count == 1:
+        score = np.where(standing.fits, value, np.float32(0)).max(axis=0)
+    else:
+        _, score, _ = pick(fleet, request.topology, ask.count, standing.fits, value, value)
     fits = standing.code == Code.FIT
-    return np.where(fits, np.minimum(score, 1), np.float32(0)).astype(np.float32)
+    return np.where(fits, np.minimum(score, np.float32(1)), np.float32(0))
+
+
+_COLUMNS = ("code", "reason", "fits", "value", "rest_milli", "left_milli")
 
 
 def _grown(before: Standing, width: int, count: int) -> Standing:
@@ -100,5 +117,6 @@ def _grown(before: Standing, width: int, count: int) -> Standing:
         np.pad(before.reason, (0, rows)),
         np.pad(before.fits, ((0, slots), (0, rows))),
         np.pad(before.value, ((0, slots), (0, rows))),
+        np.pad(before.rest_milli, ((0, slots), (0, rows))),
         np.pad(before.left_milli, ((0, slots), (0, rows))),
     )

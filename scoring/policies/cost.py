@@ -15,8 +15,10 @@ RANGE_MILLI = np.float32(40_000)
 
 def value_of(cost_milli: Values) -> Values:
     """Return 0..1 for a cost in thousandths of a device; costs closer than a step may be equal."""
-    stepped = np.round(cost_milli / STEP_MILLI) * STEP_MILLI
-    return np.asarray(np.clip(np.float32(0.5) - stepped / (2 * RANGE_MILLI), 0, 1), np.float32)
+    stepped = np.rint(cost_milli / STEP_MILLI) * STEP_MILLI
+    value = np.float32(0.5) - stepped / (2 * RANGE_MILLI)
+    bounded: Values = np.minimum(np.maximum(value, np.float32(0)), np.float32(1))
+    return bounded
 
 
 def taken_milli(candidates: Candidates) -> Values:

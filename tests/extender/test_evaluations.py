@@ -11,6 +11,7 @@ from extender.settings import Settings
 from extender.store import ClusterStore
 from node_agent.report import Health
 from scoring.outlook import Outlook
+from scoring.pipeline import evaluate
 from scoring.status import Code
 from tests.support.builders import bound, device, node_facts, placing, report, share_request, store_with, whole_request
 
@@ -59,6 +60,8 @@ class TestRefreshing:
                 assert np.array_equal(found.code, anew.code)
                 assert np.array_equal(found.reason, anew.reason)
                 assert np.array_equal(found.score, anew.score)
+                plain = evaluate(request, store.snapshot(), anew.policy, Outlook.empty())
+                assert np.array_equal(found.score, plain.score)
 
 
 def test_only_rows_that_changed_are_worked_out_anew() -> None:

@@ -96,14 +96,19 @@ class WebhookServer:
         """Return the address of one webhook."""
         return f"https://127.0.0.1:{self._port}{path}"
 
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS that the webhooks are served with."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self._chain)
+        return context
+
     def start(self) -> None:
         """Serve until stopped."""
         config = uvicorn.Config(
             self._app, host="127.0.0.1", port=self._port, lifespan="off", ws="none", log_level="warning"
         )
         config.load()
-        config.ssl = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        config.ssl.load_cert_chain(self._chain)
+        config.ssl = self.context()
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, name="webhooks", daemon=True)
         self._thread.start()

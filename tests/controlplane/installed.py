@@ -28,6 +28,7 @@ from extender.certificates import Audience, read_authorities
 from extender.scheduler_client import client_secret
 from extender.scheduler_config import scheduler_configuration, stand_alone_tls
 from node_agent.simulated_builders import node_description
+from tests.controlplane.access import Endpoint
 from tests.controlplane.api import Json, PatchKind, wait_for
 from tests.controlplane.build import ensure
 from tests.controlplane.hollow import HollowNodes
@@ -65,12 +66,13 @@ class Pair:
     scheduler: Process
     ports: dict[Audience, int]
 
-    def ask(self, path: str, port: int | None = None, *, within_s: float = 3.0) -> httpx2.Response:
+    def ask(self, path: str, port: int | None = None, *, within_s: float = 3.0, token: str = "") -> httpx2.Response:
         """Return the answer to a GET on the people's listener; its certificate is not what is looked at here."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         url = f"https://127.0.0.1:{port or self.ports[Audience.PEOPLE]}{path}"
-        return httpx2.get(url, timeout=within_s, trust_env=False, verify=context)
+        return httpx2.get(url, headers=headers, timeout=within_s, trust_env=False, verify=context)
 
     def is_ready(self, *, within_s: float = 3.0) -> bool:
         """Tell whether the probe of both containers succeeds; one that fails returns False."""
@@ -89,18 +91,21 @@ class Installed:
         self.plane = plane
         self._stack = stack
         self.kubeconfig = plane.kubeconfig(plane.directory / "admin.kubeconfig")
-        account = plane.service_account(SYSTEM, "tangram-extender")
-        self._account = plane.kubeconfig(plane.directory / "account.kubeconfig", account)
+        self.account = plane.service_account(SYSTEM, "tangram-extender")
+        self._account = plane.kubeconfig(plane.directory / "account.kubeconfig", self.account)
 
-    def start_pair(self, name: str) -> Pair:
-        """Start extender and kube-scheduler as one pod would: the scheduler when the extender is ready."""
+    def start_pair(self, name: str, way: Endpoint | None = None) -> Pair:
+        """Start extender and kube-scheduler as one pod would: the scheduler when the extender is ready.
+
+        With a ``way``, such as a fault proxy's, the extender reaches the API server by it.
+        """
         directory, ports = self._prepare(name)
         files = self.plane.api.get(_CONFIGURATION)["data"]
         configuration = directory / "scheduler.yaml"
         configuration.write_text(yaml.safe_dump(self._scheduler_configuration(files["scheduler.yaml"], ports)))
         command = [str(ensure("kube-scheduler")), f"--config={configuration}", "--secure-port=0", "--v=2"]
         scheduler = self._process(name, "kube-scheduler", command, {})
-        pair = Pair(name, self._extender(directory, ports), scheduler, ports)
+        pair = Pair(name, self._extender(directory, ports, way), scheduler, ports)
         pair.extender.start()
         pair.extender.wait_until(pair.is_ready, within_s=60)
         scheduler.start()
@@ -125,11 +130,13 @@ class Installed:
         directory.mkdir()
         return directory, dict(zip(Audience, free_ports(len(Audience)), strict=True))
 
-    def _extender(self, directory: Path, ports: dict[Audience, int]) -> Process:
+    def _extender(self, directory: Path, ports: dict[Audience, int], way: Endpoint | None = None) -> Process:
         """Return the extender with the chart's own settings but for its addresses, not started yet."""
         text = self.plane.api.get(_CONFIGURATION)["data"]["extender.yaml"]
-        settings = directory / "extender.yaml"
-        settings.write_text(yaml.safe_dump(self._extender_settings(text, ports, directory)))
+        settings, content = directory / "extender.yaml", self._extender_settings(text, ports, directory)
+        if way is not None:
+            content["kubeconfig"] = str(self.plane.kubeconfig(directory / "way.kubeconfig", way))
+        settings.write_text(yaml.safe_dump(content))
         environment = {"TANGRAM_CONFIG": str(settings)}
         return self._process(directory.name, "extender", [sys.executable, "-m", "extender"], environment)
 
@@ -185,6 +192,10 @@ class Installed:
         """Return whom agents have to trust, as the extender published it."""
         path = f"/api/v1/namespaces/{AGENTS}/configmaps/tangram-trust"
         return wait_for("trust is published", lambda: self.plane.api.get(path).get("data", {}).get("ca.crt"))
+
+    def viewer_token(self) -> str:
+        """Return a token that opens pod names, as a TokenRequest makes it."""
+        return self.plane.token(SYSTEM, "tangram-viewer", audience="tangram")
 
     def expired_token(self, token: str) -> str:
         """Return the token as the API server would have signed it a day ago, with its own key."""

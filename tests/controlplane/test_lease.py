@@ -50,14 +50,19 @@ def act_as_kubelet(pair: Pair) -> None:
     assert failures == FAILURES
 
 
-def create(installed: Installed, name: str) -> None:
+def create(installed: Installed, name: str, *, memory: int = 4096, priority: str = "", uuid: str = "") -> None:
+    """Create a pod as the webhook would leave it, on one device where its ``uuid`` is given."""
     path = "metadata.annotations['tangram.dev/devices-main']"
     shown = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
-    limits = {"tangram.dev/gpu-memory": "4096"}
+    limits = {"tangram.dev/gpu-memory": str(memory)}
     container = {"name": "main", "image": "tangram.test/pause:1", "resources": {"limits": limits}, "env": [shown]}
-    spec = {"schedulerName": "tangram-scheduler", "runtimeClassName": "nvidia", "containers": [container]}
-    labels = {"tangram.dev/managed": "true"}
-    installed.plane.api.create(PODS, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+    spec: Json = {"schedulerName": "tangram-scheduler", "runtimeClassName": "nvidia", "containers": [container]}
+    if priority:
+        spec["priorityClassName"] = priority
+    metadata: Json = {"name": name, "labels": {"tangram.dev/managed": "true"}}
+    if uuid:
+        metadata["annotations"] = {"tangram.dev/gpu-uuid": uuid}
+    installed.plane.api.create(PODS, {"metadata": metadata, "spec": spec})
 
 
 def wait_running(installed: Installed, name: str, within_s: float) -> None:

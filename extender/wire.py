@@ -165,25 +165,31 @@ def filter_answer_columns(
 
     ``reasons`` is not looked at where the code is FIT. Equal to ``filter_answer`` but for the order inside the maps.
     """
+    return filter_answer_and_passed(names_json, codes, reasons)[0]
+
+
+def filter_answer_and_passed(
+    names_json: NDArray[np.object_], codes: NDArray[np.integer], reasons: NDArray[np.integer]
+) -> tuple[bytes, bytes]:
+    """Return filter's answer as ``filter_answer_columns`` does, and the JSON array of the names that passed."""
     keys = np.where(codes == Code.UNRESOLVABLE, reasons + _UNRESOLVABLE_KEY, reasons).astype(np.uint8)
     keys[codes == Code.FIT] = _FIT_KEY
     groups = _grouped(names_json, keys)
-    passed = b",".join(groups.pop()[1]) if groups and groups[-1][0] == _FIT_KEY else b""
+    passed = b"[" + (b",".join(groups.pop()[1]) if groups and groups[-1][0] == _FIT_KEY else b"") + b"]"
     failed = b",".join(_refused(key, names) for key, names in groups if key < _UNRESOLVABLE_KEY)
     unresolvable = b",".join(
         _refused(key - _UNRESOLVABLE_KEY, names) for key, names in groups if key >= _UNRESOLVABLE_KEY
     )
-    return b"".join(
-        (
-            b'{"Nodes":null,"NodeNames":[',
-            passed,
-            b'],"FailedNodes":{',
-            failed,
-            b'},"FailedAndUnresolvableNodes":{',
-            unresolvable,
-            b'},"Error":""}',
-        )
+    answer = (
+        b'{"Nodes":null,"NodeNames":',
+        passed,
+        b',"FailedNodes":{',
+        failed,
+        b'},"FailedAndUnresolvableNodes":{',
+        unresolvable,
+        b'},"Error":""}',
     )
+    return b"".join(answer), passed
 
 
 def prioritize_answer(names_json: NDArray[np.object_], scores: NDArray[np.integer]) -> bytes:

@@ -72,9 +72,11 @@ class SchedulerRoutes:
         judgement = self._judge(args.pod)
         sent = self._names.sent(args.names(), judgement.fleet)
         code, reason = _verdicts(judgement, sent)
-        self._keep_memo(args.pod, judgement, sent, code)
+        answer, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
+        rows = sent.rows[code == Code.FIT]
+        self._services.memos.keep(args.pod.metadata.uid, Memo(self._services.clock.now(), passed, rows, judgement))
         self._recorder.filtered(args.pod, judgement, code, reason, started)
-        return wire.filter_answer_columns(sent.names_json, code, reason)
+        return answer
 
     async def _prioritize(self, body: bytes) -> bytes:
         started = self._services.clock.now()
@@ -124,12 +126,6 @@ class SchedulerRoutes:
         missing = self._services.readiness.missing(self._services.clock.now())
         if missing:
             raise NotActive(missing)
-
-    def _keep_memo(self, pod: Pod, judgement: Judgement, sent: SentNodes, code: ByteArray) -> None:
-        passed = code == Code.FIT
-        names_json = b"[" + b",".join(sent.names_json[passed].tolist()) + b"]"
-        memo = Memo(self._services.clock.now(), names_json, sent.rows[passed], judgement)
-        self._services.memos.keep(pod.metadata.uid, memo)
 
     async def _guarded(
         self, verb: Verb, answer: Callable[[], Awaitable[bytes]], on_error: Callable[[str], Answer]

@@ -8,6 +8,7 @@ everything counted before fades with a half-life given in pods, so time does not
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from scoring.conditions import ANY_DEVICE, Conditions
 from scoring.request import DEFAULT_SHARING, ContainerAsk, PodRequest, SharingMode
@@ -71,7 +72,8 @@ class MixHistogram:
         """Count one pod. Older pods fade by making the newer ones count more."""
         shape = shape_of(request)
         if shape not in self._weights and len(self._weights) >= self._limit:
-            del self._weights[min(self._weights, key=self._weights.__getitem__)]
+            rarest, _ = min(self._weights.items(), key=itemgetter(1))  # By items: looking shapes up hashes each.
+            del self._weights[rarest]
         self._weights[shape] = self._weights.get(shape, 0.0) + self._increment
         self._increment *= self._growth
         if self._increment > _RESCALE_AT:

@@ -334,6 +334,10 @@ class TestUnknownProducts:
         (far,) = product_problems(conditions("gpu-product", "zzzzzzzz"))
         assert "nearest" not in far.valid
 
+    def test_a_long_list_of_unknown_products_is_refused_without_advice_on_each(self) -> None:
+        names = ",".join(f"A100-XX{number}" for number in range(256))
+        assert 0 < len(product_problems(conditions("gpu-product", names))) <= 16
+
 
 class TestUnknownKeys:
     @pytest.mark.parametrize(

@@ -182,11 +182,12 @@ def _asks(
         ask = container_ask(rows, share, problems)
         if ask is not None:
             asks.append(ask)
+        if len(asks) > MAX_CONTAINERS:
+            found = f"more than {MAX_CONTAINERS} that ask for GPUs"
+            problems.append(InvalidRequest("containers", found, f"at most {MAX_CONTAINERS}"))
+            return ()
         if len(problems) >= _MOST_PROBLEMS:
             break
-    if len(asks) > MAX_CONTAINERS:
-        problems.append(InvalidRequest("containers", f"{len(asks)} that ask for GPUs", f"at most {MAX_CONTAINERS}"))
-        return ()
     return tuple(asks)
 
 

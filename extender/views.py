@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from typing import TypedDict
 
 import numpy as np
@@ -13,6 +14,9 @@ from extender.noderecord import NodeRecord
 from extender.store import ClusterStore
 from scoring.fleet import DeviceState, Fleet, ModeCode, NodeState
 from scoring.plugin import offer_of
+
+
+_AT_ONCE = 100
 
 
 class ShareView(TypedDict):
@@ -76,13 +80,20 @@ class FleetView(TypedDict):
     overbooked: list[dict[str, object]]
 
 
-def fleet_view(store: ClusterStore, now: float) -> FleetView:
-    """Return every node that has, or is known to have, devices."""
-    fleet = store.snapshot()
-    records = sorted(store.nodes(), key=lambda record: record.name)
+async def fleet_view(store: ClusterStore, now: float, pause: Callable[[], Awaitable[None]]) -> FleetView:
+    """Return every node that has, or is known to have, devices, with a pause every hundred so that decisions go on.
+
+    Each node is as it is when its turn comes; one that leaves before that is not named.
+    """
+    nodes = []
+    for number, record in enumerate(sorted(store.nodes(), key=lambda record: record.name), 1):
+        if store.node(record.name) is record and _is_of_interest(store, record):
+            nodes.append(node_view(store, record, store.snapshot(), now))
+        if number % _AT_ONCE == 0:
+            await pause()
     return {
-        "generation": fleet.generation,
-        "nodes": [node_view(store, record, fleet, now) for record in records if _is_of_interest(store, record)],
+        "generation": store.generation,
+        "nodes": nodes,
         "overbooked": [
             {"node": node, "uuid": uuid, "pods": [f"{pod.namespace}/{pod.name}" for pod in pods]}
             for (node, uuid), pods in sorted(store.overbooked().items())

@@ -25,7 +25,7 @@ def api_router(services: Services) -> APIRouter:
     @router.get("/fleet")
     async def fleet(request: Request) -> Response:
         """Return every node with its devices: shares, load, health."""
-        found = fleet_view(services.store, services.clock.now())
+        found = await fleet_view(services.store, services.clock.now(), lambda: services.clock.sleep(0))
         return _json(found if await services.viewers(headers_of(request)) else fleet_without_names(found))
 
     @router.get("/decisions")

@@ -7,12 +7,14 @@ import httpx2
 import msgspec
 import pytest
 
+from extender.admission_settings import AdmissionSettings
 from extender.certificates import Audience
 from extender.identity import Refusal
+from extender.routes.admission import VALIDATE_PATH
 from tests.controlplane.api import Json, wait_for
 from tests.controlplane.conftest import PlaneFactory
 from tests.controlplane.installed import AGENTS, NODES, SYSTEM, Installed, Pair, install, may_name_hosts
-from tests.support.builders import report
+from tests.support.builders import device, report
 
 pytestmark = pytest.mark.skipif(not may_name_hosts(), reason="a pair needs host names of its own: unshare -u, root")
 
@@ -30,13 +32,15 @@ def pair(installed: Installed) -> Pair:
     return installed.start_pair("pair-a")
 
 
-def push(installed: Installed, pair: Pair, token: str | None, node: str = OURS) -> httpx2.Response:
+def push(
+    installed: Installed, pair: Pair, token: str | None, node: str = OURS, body: bytes | None = None
+) -> httpx2.Response:
     """Report for a node as an agent does, trusting what the extender published."""
     context = ssl.create_default_context(cadata=installed.trust())
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     url = f"https://localhost:{pair.ports[Audience.AGENTS]}/v1/reports"
-    body = msgspec.json.encode(report(node))
-    return httpx2.post(url, content=body, headers=headers, verify=context, timeout=10.0, trust_env=False)
+    content = msgspec.json.encode(report(node)) if body is None else body
+    return httpx2.post(url, content=content, headers=headers, verify=context, timeout=10.0, trust_env=False)
 
 
 def token(installed: Installed, node: str = OURS, audience: str = "tangram") -> str:
@@ -102,6 +106,38 @@ def test_token_of_a_deleted_pod_is_refused(installed: Installed, pair: Pair) -> 
     installed.plane.api.delete(path, grace_s=0)
     wait_for("the pod is gone", lambda: not installed.plane.api.exists(path))
     assert refused(installed, pair, late, OTHER, Refusal.NOT_VALID) == 401
+
+
+def test_replayed_report_changes_nothing(installed: Installed, pair: Pair) -> None:
+    """Whoever recorded a report can send it again only as its own agent, and then it is older than what is known."""
+    recorded = msgspec.json.encode(report(OURS, device("GPU-old")))
+    assert push(installed, pair, token(installed), body=recorded).status_code == 200
+    assert push(installed, pair, token(installed), body=msgspec.json.encode(report(OURS, device("GPU-new")))).is_success
+    assert push(installed, pair, token(installed), body=recorded).status_code == 409
+    assert push(installed, pair, None, body=recorded).status_code == 401
+    found = pair.ask("/v1/fleet").text
+    assert "GPU-new" in found
+    assert "GPU-old" not in found
+
+
+def test_oversized_review_is_refused_and_the_next_one_answered(installed: Installed, pair: Pair) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    url = f"https://localhost:{pair.ports[Audience.WEBHOOKS]}{VALIDATE_PATH}"
+    request = {"uid": "u", "operation": "CREATE", "object": {"metadata": {"name": "p"}, "spec": {"containers": []}}}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    with httpx2.Client(verify=context, timeout=10.0, trust_env=False) as client:
+        refused = client.post(url, content=b" " * (AdmissionSettings().max_body_bytes + 1))
+        assert refused.status_code == 413
+        assert client.post(url, json=review).json()["response"]["allowed"]
+
+
+def test_pod_names_are_for_the_viewers_real_token(installed: Installed, pair: Pair) -> None:
+    for stranger in ("", token(installed), "made-up"):
+        refused = pair.ask("/v1/audit", token=stranger)
+        assert refused.status_code == 401, stranger
+        assert "tangram-viewer" in refused.json()["error"]
+    assert pair.ask("/v1/audit", token=installed.viewer_token()).status_code == 200
 
 
 def test_real_agent_keeps_its_node_up_to_date(installed: Installed, pair: Pair) -> None:

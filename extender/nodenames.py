@@ -12,10 +12,14 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
-from extender.wire import quote
+from extender.namewords import UNKNOWN_ROW, Listed, NameWords
+from extender.wire import NodesArgs, quote
 from scoring.fleet import Fleet, Row
 
-UNKNOWN_ROW = -1
+__all__ = ["UNKNOWN_ROW", "NodeNames", "SentNodes"]
+
+_WORTH_WORDS = 64
+"""Names fewer than which are looked up one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +34,61 @@ class SentNodes:
 
 
 class NodeNames:
-    """Looks names up; remembers the quoted names of the present fleet."""
+    """Looks names up; remembers the names of the present fleet as look-ups and answers need them."""
 
     def __init__(self) -> None:
         self._rows: Mapping[str, Row] | None = None
         self._quoted = np.empty(0, object)
+        self._words: NameWords | None = None
 
-    def sent(self, names: Sequence[str], fleet: Fleet) -> SentNodes:
-        """Return rows and quoted names of what was sent. A name that was sent twice counts once."""
+    def sent(self, args: NodesArgs, fleet: Fleet) -> SentNodes:
+        """Return rows and quoted names of what was sent. A name that was sent twice counts once.
+
+        Raises MalformedBody where the list holds anything but strings.
+        """
+        if len(fleet) >= _WORTH_WORDS:
+            quoted = self.quoted(fleet)
+            if self._words is None:
+                self._words = NameWords(fleet.names, fleet.rows)
+            found = self._words.find(args.names_json)
+            if found is not None and not _are_twins(*found):
+                return _named(*found, quoted)
+        return self._one_by_one(args.names(), fleet)
+
+    def _one_by_one(self, names: Sequence[str], fleet: Fleet) -> SentNodes:
         rows = np.fromiter(map(fleet.rows.get, names, repeat(UNKNOWN_ROW)), np.intp, len(names))
         strangers = np.flatnonzero(rows == UNKNOWN_ROW)
         if _has_twins(rows, strangers, names):
-            return self.sent(tuple(dict.fromkeys(names)), fleet)
+            return self._one_by_one(tuple(dict.fromkeys(names)), fleet)
         quoted = self.quoted(fleet)[rows] if len(fleet) else np.empty(len(rows), object)
         if len(strangers):
             quoted[strangers] = quote([names[at] for at in strangers.tolist()])
         return SentNodes(rows, quoted)
 
+    def known(self, rows: npt.NDArray[np.intp], fleet: Fleet) -> SentNodes:
+        """Return rows that were found before, with their quoted names."""
+        return SentNodes(rows, self.quoted(fleet)[rows])
+
     def quoted(self, fleet: Fleet) -> npt.NDArray[np.object_]:
         """Return the quoted name of every row."""
         if self._rows is not fleet.rows:
-            self._rows, self._quoted = fleet.rows, quote(fleet.names)
+            self._rows, self._quoted, self._words = fleet.rows, quote(fleet.names), None
         return self._quoted
+
+
+def _named(rows: npt.NDArray[np.intp], listed: Listed, quoted: npt.NDArray[np.object_]) -> SentNodes:
+    names_json = quoted[rows]
+    for at in np.flatnonzero(rows == UNKNOWN_ROW).tolist():
+        names_json[at] = listed.quoted(at)
+    return SentNodes(rows, names_json)
+
+
+def _are_twins(rows: npt.NDArray[np.intp], listed: Listed) -> bool:
+    """Return whether some name was sent twice."""
+    strangers = np.flatnonzero(rows == UNKNOWN_ROW).tolist()
+    if len({listed.quoted(at) for at in strangers}) < len(strangers):
+        return True
+    return bool((np.bincount(rows + 1)[1:] > 1).any())
 
 
 def _has_twins(rows: npt.NDArray[np.intp], strangers: npt.NDArray[np.intp], names: Sequence[str]) -> bool:

@@ -70,7 +70,7 @@ class SchedulerRoutes:
         args = wire.decode_nodes_args(body)
         self._check_deciding()
         judgement = self._judge(args.pod)
-        sent = self._names.sent(args.names(), judgement.fleet)
+        sent = self._names.sent(args, judgement.fleet)
         code, reason = _verdicts(judgement, sent)
         answer, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
         rows = sent.rows[code == Code.FIT]
@@ -84,11 +84,8 @@ class SchedulerRoutes:
         self._check_deciding()
         memo = self._services.memos.find(args.pod.metadata.uid, args.names_json, started)
         judgement = memo.judgement if memo is not None else self._judge(args.pod)
-        quoted = self._names.quoted(judgement.fleet)
-        if memo is not None:
-            sent = SentNodes(memo.rows, quoted[memo.rows])
-        else:
-            sent = self._names.sent(args.names(), judgement.fleet)
+        known = self._names.known(memo.rows, judgement.fleet) if memo is not None else None
+        sent = known if known is not None else self._names.sent(args, judgement.fleet)
         scores = _levels(judgement, sent)
         self._recorder.prioritized(args.pod, judgement, sent, scores, started)
         return wire.prioritize_answer(sent.names_json, scores)

@@ -15,7 +15,6 @@ from extender.store import ClusterStore
 from scoring.fleet import DeviceState, Fleet, ModeCode, NodeState
 from scoring.plugin import offer_of
 
-
 _AT_ONCE = 100
 
 

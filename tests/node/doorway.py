@@ -22,7 +22,7 @@ class Doorway:
     """Ports of 127.0.0.1 that lead to addresses inside the network of the process `pid`; `close` ends all of them."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self._network = os.open(Path(f"/proc/{pid}/ns/net"), os.O_RDONLY)
         self._doors: dict[tuple[str, int], int] = {}
         self._servers: list[asyncio.Server] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -49,11 +49,10 @@ class Doorway:
         self._thread.join()
 
     def _run(self) -> None:
-        descriptor = os.open(Path(f"/proc/{self._pid}/ns/net"), os.O_RDONLY)
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(descriptor, _CLONE_NEWNET):
+        if libc.setns(self._network, _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
-        os.close(descriptor)
+        os.close(self._network)
         self._entered.set()
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()

@@ -87,6 +87,7 @@ class Machine:
     def start(self) -> None:
         """Make the namespaces and the cgroup. Raises MachineMissing when the machine does not allow it."""
         check_rights()
+        _remove_abandoned()
         _make_cgroup(self.cgroup)
         ready = self.directory / "ready"
         ready.unlink(missing_ok=True)
@@ -223,6 +224,15 @@ def _make_cgroup(name: str) -> None:
         for limit in ("cpuset.cpus", "cpuset.mems"):
             if hierarchy != _CGROUPS and (hierarchy / limit).exists():
                 _write(group / limit, (hierarchy / limit).read_text())
+
+
+def _remove_abandoned() -> None:
+    """Remove the cgroups of runs that were killed before they could do it themselves."""
+    for hierarchy in _hierarchies():
+        for group in hierarchy.glob("tangram-*-*"):
+            process = group.name.split("-")[1]
+            if process.isdecimal() and not Path(f"/proc/{process}").exists():
+                _remove_cgroup(group.name, within_s=0.2)
 
 
 def _write(file: Path, text: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,9 +129,12 @@ class Product:
         return pod
 
     def agent_metrics(self, name: str) -> list[Sample]:
-        """Return the samples of one metric that the agent exports."""
+        """Return the samples of one metric that the agent exports, none while it does not answer."""
         port = self.cluster.doorway.to(self.agent()["status"]["podIP"], _METRICS_PORT)
-        text = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=10.0, trust_env=False).text
+        try:
+            text = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=10.0, trust_env=False).text
+        except httpx2.TransportError:
+            return []
         families = text_string_to_metric_families(text)
         return [sample for family in families for sample in family.samples if sample.name == name]
 
@@ -165,10 +168,13 @@ class Product:
         return str(self.api.create(path, {"spec": spec})["status"]["token"])
 
     def fleet(self) -> Json:
-        """Return the fleet as the acting replica tells it."""
+        """Return the fleet as the acting replica tells it, or the other one while that does not answer."""
         holder = self.lease_holder()
-        acting = [each for each in self.extenders() if each["metadata"]["name"] == holder]
-        return self.ask((acting or self.extenders())[0], "/v1/fleet")
+        replicas = sorted(self.extenders(), key=lambda each: each["metadata"]["name"] != holder)
+        for replica in replicas[:-1]:
+            with suppress(httpx2.HTTPError):
+                return self.ask(replica, "/v1/fleet")
+        return self.ask(replicas[-1], "/v1/fleet")
 
     def wait_ready(self, *, within_s: float = _INSTALL_S) -> None:
         """Wait until a replica acts, the agent runs and the node's totals are advertised."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.controlplane.api import Json, wait_for
+from tests.controlplane.api import Json, PatchKind, wait_for
 from tests.node.documents import Table
 from tests.node.pods import Seen, Workload, allotted, container, pod
 from tests.node.product import GREEDY, MPS_ROOT
@@ -144,6 +144,26 @@ def test_containers_see_what_annotation_books_and_command_line_say(workload: Wor
     finally:
         if scenario.made_by:
             workload.api.request("DELETE", f"{scenario.made_by}/{name}", query={"propagationPolicy": "Background"})
+
+
+def test_rollout_gives_the_new_pod_a_share_and_takes_the_old_one_back(workload: Workload) -> None:
+    scenario = SCENARIOS["deployment"]
+    old = create(workload, "deployment", scenario)
+    path = f"{scenario.made_by}/deployment"
+    try:
+        mark = {"template": {"metadata": {"annotations": {"rollout": "2"}}}}
+        workload.api.patch(path, {"spec": mark}, PatchKind.MERGE)
+
+        def new_pod() -> Json | None:
+            names = [each["metadata"]["name"] for each in workload.pods()]
+            alone = len(names) == 1 and names[0] != old["metadata"]["name"]
+            return workload.wait(names[0]) if alone else None
+
+        new = wait_for("the new pod alone", new_pod, within_s=60)
+        assert workload.seen(new)["main"].devices == allotted(new)["main"]
+        check_books(workload, new)
+    finally:
+        workload.api.request("DELETE", path, query={"propagationPolicy": "Background"})
 
 
 def check_books(workload: Workload, found: Json) -> None:

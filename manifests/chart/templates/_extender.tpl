@@ -31,6 +31,8 @@ livenessProbe:
   periodSeconds: 5
   timeoutSeconds: 3
   failureThreshold: 3
+  # A process that hangs does not hear the signal to end: thirty seconds of grace would only keep its pair away.
+  terminationGracePeriodSeconds: 5
 lifecycle:
   # Endpoints forget this replica before it stops answering.
   preStop:

@@ -55,3 +55,11 @@ chart: .venv/ready ## lint the chart, render every mode, validate each object (n
 .PHONY: test-node
 test-node: .venv/ready ## the chart on a real kubelet and container runtime (root, Debian's packages, Go); WRITE_DOCS=1 writes its tables
 	@$(if $(WRITE_DOCS),WRITE_DOCS=1 )$(if $(PODS),PODS=$(PODS) )$(BIN)/pytest tests/node $(ARGS)
+
+KUBERNETES := 1.34.4 1.35.4 1.36.3 1.37.2
+.PHONY: test-matrix
+test-matrix: .venv/ready ## the main job on each supported Kubernetes (needs Go, minutes each); KUBERNETES=1.35.4 takes one
+	@for version in $(KUBERNETES); do \
+	    echo "== Kubernetes $$version"; \
+	    TANGRAM_KUBERNETES=$$version $(BIN)/pytest tests/controlplane/test_matrix.py $(ARGS) || exit 1; \
+	done

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
+from extender.holdings import ObservedPod
+from extender.mix_file import read_mix
 from extender.nominees import Shares
 from extender.settings import Settings
 from scoring.errors import InvalidRequest
@@ -32,6 +35,9 @@ _POLICY_FIELD = "gpu-policy"
 _NOTES_BETWEEN_OUTLOOKS = 64
 _NOTES_BETWEEN_PROSPECTS = 25
 _NOTED_KEPT = 10_000
+MIX_FILE_PODS = 2_000
+"""How many pods a mix from a file counts as: live pods outweigh it after some thousands."""
+
 _JUDGED_KEPT = 16
 """Judgements of several containers hold on to their fleet, so few are kept."""
 
@@ -66,6 +72,14 @@ class Evaluations:
         self._until_prospect = 0
         self._outlook_kinds = 0
         self.outlook = Outlook.empty()
+        if settings.mix_file:
+            self._histogram.expect(read_mix(Path(settings.mix_file)), MIX_FILE_PODS)
+            self._notes = _NOTES_BETWEEN_OUTLOOKS
+
+    @property
+    def mix(self) -> Mix:
+        """Return the mix of request shapes that was learned so far."""
+        return self._histogram.mix()
 
     @property
     def policies(self) -> Mapping[str, Policy]:
@@ -91,17 +105,29 @@ class Evaluations:
 
     def note(self, uid: str, request: PodRequest, fleet: Fleet) -> None:
         """Learn from a pod what to expect, once however often it is tried; now and then look at what is scarce."""
-        if uid not in self._noted:
-            self._noted[uid] = None
-            if len(self._noted) > _NOTED_KEPT:
-                self._noted.popitem(last=False)
-            self._histogram.note(request)
-            self._notes += 1
+        self._learn(uid, request)
         self._until_prospect -= 1
         if self._until_prospect < 0:
             self._until_prospect = _NOTES_BETWEEN_PROSPECTS
             self.outlook = self.outlook.before(fleet)
             self._judged.clear()
+
+    def remember(self, pod: ObservedPod) -> None:
+        """Learn from a pod that runs, so that a new process knows the mix that was there before it.
+
+        Only while every pod learned from is known: later a pod seen again could not be told from a new one.
+        """
+        if pod.request is not None and pod.node and not pod.is_over and len(self._noted) < _NOTED_KEPT:
+            self._learn(pod.pod.uid, pod.request)
+
+    def _learn(self, uid: str, request: PodRequest) -> None:
+        if uid in self._noted:
+            return
+        self._noted[uid] = None
+        if len(self._noted) > _NOTED_KEPT:
+            self._noted.popitem(last=False)
+        self._histogram.note(request)
+        self._notes += 1
 
     def due(self, fleet: Fleet) -> Mix | None:
         """Return the mix to work an outlook out from, where enough was learned or new kinds of device came."""

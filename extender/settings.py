@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from extender.admission_settings import AdmissionSettings
 from extender.deployment_settings import DeploymentSettings
 from extender.history_settings import HistorySettings
+from extender.mix_file import read_mix
 from scoring.errors import InvalidPolicy
 from scoring.registry import DEFAULT_POLICY, build_policies
 
@@ -49,6 +50,7 @@ class Settings(BaseSettings):
     ``admission``             what the webhooks do with pods; see ``AdmissionSettings``
     ``deployment``            listeners, lease and identities of a replica in its cluster; see ``DeploymentSettings``
     ``history``               for how long explanations last, and where; see ``HistorySettings``
+    ``mix_file``              mix of request shapes to plan for until enough pods were seen; see ``extender.mix_file``
     ``reports_wait_s``        after a start, decisions wait at most so long for the nodes known to have devices
     """
 
@@ -91,6 +93,7 @@ class Settings(BaseSettings):
 
     policy: str = DEFAULT_POLICY
     policies: dict[str, dict[str, float]] = Field(default_factory=dict)
+    mix_file: str = ""
 
     admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
     deployment: DeploymentSettings = Field(default_factory=DeploymentSettings)
@@ -109,6 +112,13 @@ class Settings(BaseSettings):
         except InvalidPolicy as error:
             raise ValueError("; ".join(error.problems)) from error
         return profiles
+
+    @field_validator("mix_file")
+    @classmethod
+    def _mix_can_be_read(cls, file: str) -> str:
+        if file:
+            read_mix(Path(file))
+        return file
 
     @model_validator(mode="after")
     def _values_agree(self) -> Settings:

@@ -80,6 +80,16 @@ class MixHistogram:
             self._weights = {key: weight / self._increment for key, weight in self._weights.items()}
             self._increment = 1.0
 
+    def expect(self, mix: Mix, pods: float) -> None:
+        """Count a mix as so many pods seen now: what is seen later fades it like everything else."""
+        for shape, weight in reversed(mix.shapes[: self._limit]):
+            self._make_room_for(shape)
+            self._weights[shape] = self._weights.get(shape, 0.0) + self._increment * weight * pods
+
+    def _make_room_for(self, shape: Shape) -> None:
+        if shape not in self._weights and len(self._weights) >= self._limit:
+            del self._weights[min(self._weights, key=self._weights.__getitem__)]
+
     def mix(self) -> Mix:
         """Return what was learned so far, most frequent first."""
         total = sum(self._weights.values())

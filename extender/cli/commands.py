@@ -25,6 +25,8 @@ explain_app = typer.Typer(no_args_is_help=True, help="Tell why a pod is where it
 policy_app = typer.Typer(no_args_is_help=True, help="Policies: weights of what makes a node better.")
 app.add_typer(explain_app, name="explain")
 app.add_typer(policy_app, name="policy")
+mix_app = typer.Typer(no_args_is_help=True, help="The mix of request shapes that placement plans for.")
+app.add_typer(mix_app, name="mix")
 
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the pod.")]
 
@@ -125,6 +127,22 @@ def policy_check(context: typer.Context, file: Path) -> None:
     from extender.cli.policy import check
 
     check(file, context.obj.output)
+
+
+@mix_app.command("export")
+def mix_export(context: typer.Context) -> None:
+    """Print what the extender has learned, as a file for the setting mix_file."""
+    from extender.cli.mix import export_mix
+
+    export_mix(context.obj)
+
+
+@mix_app.command("check")
+def mix_check(context: typer.Context, file: Path) -> None:
+    """Say what is wrong with a file for the setting mix_file, or what it holds; without a cluster."""
+    from extender.cli.mix import check_mix
+
+    check_mix(file, context.obj.output)
 
 
 @policy_app.command("list")

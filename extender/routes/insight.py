@@ -14,6 +14,7 @@ from extender.explaining import Explained
 from extender.history import HistoryUnavailable
 from extender.insight import CannotJudge, Told
 from extender.measured import device_rows
+from extender.mix_file import encode_mix
 from extender.routes.api import headers_of
 from extender.services import Services
 from extender.usage import IDLE_AFTER_S
@@ -93,6 +94,10 @@ class InsightRoutes:
         weights = {name: {scorer: weight for scorer, _, weight in each.scorers()} for name, each in known.items()}
         return _json({"default": self._services.settings.policy, "policies": weights})
 
+    async def mix(self) -> Response:
+        """Return the mix of request shapes that this replica has learned, as a file for ``TANGRAM_MIX_FILE``."""
+        return Response(encode_mix(self._services.evaluations.mix), media_type="application/json")
+
     async def only_viewers(self, request: Request) -> None:
         """Return for a viewer, raise ViewersOnly for anybody else."""
         if not await self._services.viewers(headers_of(request)):
@@ -110,6 +115,7 @@ def insight_router(services: Services) -> APIRouter:
     router.add_api_route("/usage", routes.usage)
     router.add_api_route("/devices", routes.devices)
     router.add_api_route("/policies", routes.policies)
+    router.add_api_route("/mix", routes.mix, dependencies=viewers)
     return router
 
 

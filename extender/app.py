@@ -123,10 +123,11 @@ class Extender:
 
     def pod_handler(self) -> PodHandler:
         """Return what takes pods in from a reflector."""
-        store, waiting = self.services.store, self._view.waiting
+        store, waiting, evaluations = self.services.store, self._view.waiting, self.services.evaluations
 
         def on_pod(seen: ObservedPod) -> None:
             store.set_pod(seen)
+            evaluations.remember(seen)
             waiting.on_pod(seen, self._around.clock.now())
 
         def on_gone(uid: str) -> None:

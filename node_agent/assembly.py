@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node_agent.agent import NowhereOutlet, Outlet, Parts
+from node_agent.health import HealthTimes, HealthTracker
 from node_agent.settings import Settings, SettingsError
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,10 @@ def _real(settings: Settings, outlet: Outlet) -> Build:
     keeper = ClaimsKeeper(settings.pod_resources_socket, mps)
     environ = {**os.environ, "TANGRAM_AGENT_SYSFS_ROOT": settings.sysfs_root}
     supervisor = Supervisor(SupervisorTimes(deadline_s=settings.deadline_s), environ=environ)
-    parts = Parts(supervisor, ProcAttributor(Path(settings.proc_root)), keeper.claims, outlet)
+    times = HealthTimes(settings.suspect_s, settings.rest_s, settings.probation_s)
+    parts = Parts(
+        supervisor, ProcAttributor(Path(settings.proc_root)), keeper.claims, outlet, health=HealthTracker(times)
+    )
     if settings.health_file:
         memory = HealthMemory(Path(settings.health_file))
         parts.health.recall(memory.load(), time.monotonic())

@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``node``             this node's name, as Kubernetes has it (from the downward API)
     ``urls``             comma list of the extender's base URLs; every address behind each name gets the reports
     ``sweep_s``          how often the GPUs are read; ``deadline_s`` how long one sweep may take
+    ``suspect_s``, ``rest_s``, ``probation_s``  quiet times after which a device leaves these states
     ``metrics_port``     0 leaves the exporter out
     ``metrics_cert_file``, ``metrics_key_file``   both for metrics over TLS, or none
     ``simulate``         a description file: no GPU is touched
@@ -42,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: Positive = 10.0
     heartbeat_s: Positive = 15.0
     push_timeout_s: Positive = 5.0
+    suspect_s: Positive = 300.0
+    rest_s: Positive = 60.0
+    probation_s: Positive = 120.0
     metrics_host: str = ""
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9464
     metrics_cert_file: str = ""

@@ -6,7 +6,15 @@ deleted. Every pod has a fresh UID and one of 100 shapes: 80 of 100 a fraction, 
 containers; half of them with conditions. Floor calls send as many bytes to the same server, and get as many back, one
 by one between the others.
 
-Figures are medians over the pairs of one run on one machine; the ratio to the floor is what to compare.
+Figures are medians over the pairs of one run on one machine; the ratio to the floor is what to compare. ``closed``
+asks as fast as answers come, ``paced`` ten times a second. Under the load ``busy`` 1,000 reports and 200 pod events
+come each second; the CPU time per pod then holds theirs too.
+
+    python -m benchmarks.latency [--nodes 500 5000] [--pairs 400] [--mode closed paced] [--load quiet busy]
+                                 [--most-ratio 12 --most-growth 10.5]
+
+With ``--most-ratio`` or ``--most-growth`` the run fails where the pair's median (closed, quiet) is more times the
+floor's, or grows more times from the first size to the last, than that.
 """
 
 from __future__ import annotations
@@ -17,18 +25,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import msgspec
 
 from benchmarks.client import KeepAliveClient
 from benchmarks.cluster import DEVICES, NAMESPACE, BenchCluster, bench_cluster, encoded, free_port, pod_object
+from benchmarks.pressure import pressure
 from benchmarks.results import quantile, show
+
+Row = dict[str, str | int | float | bool]
 
 SIZES = (500, 5000)
 PAIRS = 400
-WARM_UP = 40
+WARM_UP = 150
+"""Pods before measuring: enough that most shapes were seen once."""
+PACE_S = 0.1
+REPORTS_PER_S, POD_EVENTS_PER_S = 1000.0, 200.0
 _CONDITIONS = (
     {"tangram.dev/gpu-architecture": ">=ampere"},
     {"tangram.dev/gpu-architecture": "volta,turing"},
@@ -140,29 +154,37 @@ class Scheduler:
             getattr(self.times["pair"], name).append(pair)
 
 
-def measure(nodes: int, pairs: int) -> list[dict[str, str | int | float | bool]]:
-    """Return one row a verb for a cluster of ``nodes``."""
+def measure(nodes: int, pairs: int, modes: Sequence[str], loads: Sequence[str]) -> list[Row]:
+    """Return one row a verb, mode and load for a cluster of ``nodes``."""
+    rows = []
     with bench_cluster(nodes) as cluster, floor_server() as floor_port:
         scheduler = Scheduler(cluster, floor_port)
         for _ in range(WARM_UP):
             scheduler.decide()
-        scheduler.times = {verb: Times() for verb in scheduler.times}
-        cpu = cluster.cpu_seconds()
-        placed = 0
-        while placed < pairs:
-            placed += scheduler.decide()
-        cpu_ms = (cluster.cpu_seconds() - cpu) / pairs * 1000
-        return [_row(nodes, verb, times, cpu_ms, cluster.resident_mib()) for verb, times in scheduler.times.items()]
+        for load in loads:
+            with pressure(cluster, REPORTS_PER_S, POD_EVENTS_PER_S) if load == "busy" else nullcontext():
+                for mode in modes:
+                    rows += _series(cluster, scheduler, pairs, mode, load)
+    return rows
 
 
-def _row(nodes: int, verb: str, times: Times, cpu_ms: float, rss_mib: float) -> dict[str, str | int | float | bool]:
+def _series(cluster: BenchCluster, scheduler: Scheduler, pairs: int, mode: str, load: str) -> list[Row]:
+    scheduler.times = {verb: Times() for verb in scheduler.times}
+    cpu, started = cluster.cpu_seconds(), time.monotonic()
+    placed = tried = 0
+    while placed < pairs:
+        if mode == "paced":
+            time.sleep(max(0.0, started + tried * PACE_S - time.monotonic()))
+        placed, tried = placed + scheduler.decide(), tried + 1
+    cpu_ms = (cluster.cpu_seconds() - cpu) / pairs * 1000
+    about: Row = {"nodes": len(cluster.names), "devices": len(cluster.names) * DEVICES, "mode": mode, "load": load}
+    rest: Row = {"cpu_ms": round(cpu_ms, 2), "rss_mib": round(cluster.resident_mib(), 1)}
+    return [about | {"verb": verb} | _figures(times) | rest for verb, times in scheduler.times.items()]
+
+
+def _figures(times: Times) -> Row:
     median, floor = quantile(times.calls, 0.5), quantile(times.floors, 0.5)
     return {
-        "nodes": nodes,
-        "devices": nodes * DEVICES,
-        "verb": verb,
-        "mode": "closed",
-        "load": "quiet",
         "helper": False,
         "pairs": len(times.calls),
         "p50_ms": round(median * 1000, 3),
@@ -170,23 +192,46 @@ def _row(nodes: int, verb: str, times: Times, cpu_ms: float, rss_mib: float) -> 
         "max_ms": round(max(times.calls) * 1000, 3),
         "floor_p50_ms": round(floor * 1000, 3),
         "ratio_p50": round(median / floor, 2),
-        "cpu_ms": round(cpu_ms, 2),
-        "rss_mib": round(rss_mib, 1),
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure every size and show the table."""
+def too_slow(rows: Sequence[Row], most_ratio: float | None, most_growth: float | None) -> list[str]:
+    """Return what the pair's medians, closed and quiet, exceed."""
+    pairs = [row for row in rows if (row["verb"], row["mode"], row["load"]) == ("pair", "closed", "quiet")]
+    problems = [
+        f"{row['nodes']} nodes: {row['ratio_p50']} times the floor, at most {most_ratio}"
+        for row in pairs
+        if most_ratio is not None and float(row["ratio_p50"]) > most_ratio
+    ]
+    if most_growth is not None and len(pairs) > 1:
+        growth = float(pairs[-1]["p50_ms"]) / float(pairs[0]["p50_ms"])
+        if growth > most_growth:
+            problems.append(
+                f"{pairs[0]['nodes']} to {pairs[-1]['nodes']} nodes: {growth:.1f} times, at most {most_growth}"
+            )
+    return problems
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every size and show the table; return 1 where a limit that was given is passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--mode", choices=("closed", "paced"), nargs="+", default=["closed"])
+    parser.add_argument("--load", choices=("quiet", "busy"), nargs="+", default=["quiet"])
+    parser.add_argument("--most-ratio", type=float)
+    parser.add_argument("--most-growth", type=float)
     options = parser.parse_args(arguments)
-    rows = []
+    rows: list[Row] = []
     for nodes in options.nodes:
         print(f"{nodes} nodes of {DEVICES} devices ...", file=sys.stderr, flush=True)
-        rows += measure(nodes, options.pairs)
+        rows += measure(nodes, options.pairs, options.mode, options.load)
     print(f"written to {show('latency', rows)}")
+    problems = too_slow(rows, options.most_ratio, options.most_growth)
+    for problem in problems:
+        print(f"too slow: {problem}", file=sys.stderr)
+    return int(bool(problems))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,8 +16,8 @@ run: .venv/ready ## the main job on a simulated cluster, no GPU needed; FOR=20 s
 	@$(BIN)/python -m extender.simulation.run $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT)) $(if $(SEED),--seed $(SEED))
 
 test: .venv/ready ## every test that this machine can run
-	@$(BIN)/pytest -n auto --dist loadfile -m "not controlplane and not node" $(ARGS)
-	@$(BIN)/pytest -m "controlplane or node" $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile --reruns 1 -m "not controlplane and not node" $(ARGS)
+	@$(BIN)/pytest --reruns 2 -m "controlplane or node" $(ARGS)
 
 test-fast: .venv/ready ## without the real control plane
 	@$(BIN)/pytest -m "not controlplane and not node and not slow" -n auto --dist loadfile $(ARGS)

@@ -241,6 +241,21 @@ def test_a2_nonsense_is_refused_in_our_words(api: Api, rows: dict[str, str], wor
     assert refusal.value.status == 422
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        pytest.param("gpu-arch", "ampere", "gpu-architecture", id="A3"),
+        pytest.param("gpu-policy", "binpak", "binpack", id="D9"),
+        pytest.param("gpu-product", "A1000-PCIE", "A100", id="product"),
+    ],
+)
+def test_a3_d9_unknown_names_are_refused_with_those_that_are_valid(api: Api, key: str, value: str, words: str) -> None:
+    with pytest.raises(ApiError) as refusal:
+        api.create(PODS, pod("unknown", annotations={f"{PREFIX}{key}": value}, gpu_memory="4096"))
+    assert key in refusal.value.message
+    assert words in refusal.value.message
+
+
 def test_what_no_node_could_hold_is_let_through_with_a_warning(front: Front, api: Api) -> None:
     endpoint = front.plane.endpoint()
     with httpx2.Client(

@@ -2,6 +2,8 @@
 SHELL := bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
+# Tests with real programs beside the product: one after the other, so that they do not slow each other down.
+REAL := tests/prometheus tests/browser tests/controlplane tests/node
 .PHONY: help setup run test test-fast cluster bench fmt lint types imports check lock clean
 
 help: ## list the targets
@@ -16,11 +18,11 @@ run: .venv/ready ## the main job on a simulated cluster, no GPU needed; FOR=20 s
 	@$(BIN)/python -m extender.simulation.run $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT)) $(if $(SEED),--seed $(SEED))
 
 test: .venv/ready ## every test that this machine can run
-	@$(BIN)/pytest -n auto --dist loadfile --reruns 1 -m "not controlplane and not node" $(ARGS)
-	@$(BIN)/pytest --reruns 2 -m "controlplane or node" $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile --reruns 1 $(addprefix --ignore=,$(REAL)) $(ARGS)
+	@$(BIN)/pytest --reruns 2 $(wildcard $(REAL)) $(ARGS)
 
 test-fast: .venv/ready ## without the real control plane
-	@$(BIN)/pytest -m "not controlplane and not node and not slow" -n auto --dist loadfile $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile -m "not slow" $(addprefix --ignore=,$(REAL)) $(ARGS)
 
 cluster: .venv/ready ## a real kube-apiserver and kube-scheduler with simulated GPU nodes, until Ctrl-C (needs Go)
 	@$(BIN)/python -m tests.controlplane.cluster $(if $(NODES),--nodes $(NODES))

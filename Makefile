@@ -30,6 +30,10 @@ cluster: .venv/ready ## a real kube-apiserver and kube-scheduler with simulated 
 bench: .venv/ready ## NAME=latency: print a table, write benchmarks/results/NAME.json
 	@$(BIN)/python -m benchmarks.$(or $(NAME),latency) $(ARGS)
 
+.PHONY: quality-guard
+quality-guard: .venv/ready ## placement on two workloads of the public trace; fails where it got worse (minutes)
+	@$(BIN)/python -m benchmarks.quality.guard
+
 fmt: .venv/ready ## format the code
 	@$(BIN)/ruff format .
 

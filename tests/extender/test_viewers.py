@@ -117,7 +117,7 @@ def leaked(text: str) -> list[str]:
 
 
 async def test_every_route_of_the_application_is_looked_at_here(app: Extender) -> None:
-    paths = {getattr(route, "path", repr(route)) for route in routes(app)}
+    paths = {getattr(route, "path", repr(route)).replace(":path}", "}") for route in routes(app)}
     assert paths <= set(EVERY_PATH), "a new route: say here how it is asked, and see that it names no pods"
 
 

@@ -176,6 +176,11 @@ class Product:
                 return self.ask(replica, "/v1/fleet")
         return self.ask(replicas[-1], "/v1/fleet")
 
+    def health(self, uuid: str) -> str:
+        """Return the health of a device, as the extender knows it."""
+        devices = [each for node in self.fleet()["nodes"] for each in node["devices"]]
+        return next(str(each["health"]) for each in devices if each["uuid"] == uuid)
+
     def wait_ready(self, *, within_s: float = _INSTALL_S) -> None:
         """Wait until a replica acts, the agent runs and the node's totals are advertised."""
         try:

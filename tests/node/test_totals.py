@@ -3,7 +3,7 @@
 from tests.controlplane.api import Json, PatchKind, wait_for
 from tests.node.cluster import NODE
 from tests.node.pods import PREFIX, Workload, container, pod
-from tests.node.product import AGENTS, Product
+from tests.node.product import AGENTS, OTHER_GPU, Product
 
 _NVML_GPU_IS_LOST = 15
 _AGENTS = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/tangram-agent"
@@ -57,15 +57,15 @@ def test_pod_over_the_totals_is_refused_by_kubelet(workload: Workload) -> None:
 def test_kubelet_that_restarts_while_a_device_is_lost_evicts_nobody(workload: Workload) -> None:
     product = workload.product
     before = totals(product)
-    found = workload.run(pod("stays", container("main", memory=2048)))
-    product.driver.device(0, {"all": _NVML_GPU_IS_LOST})
+    found = workload.run(pod("stays", container("main", memory=2048), wishes={"gpu-uuid": OTHER_GPU}))
+    product.driver.device(1, {"all": _NVML_GPU_IS_LOST})
     try:
-        wait_for("the device is out", lambda: health(product, 0) == "lost", within_s=30)
+        wait_for("the device is out", lambda: product.health(OTHER_GPU) == "lost", within_s=30)
         product.cluster.restart_kubelet()
         assert_stays(workload, found)
         assert totals(product) == before
     finally:
-        product.driver.device(0, {"all": None})
+        product.driver.device(1, {"all": None})  # on probation for two minutes from now on
 
 
 def test_kubelet_that_restarts_while_reports_are_missing_evicts_nobody(workload: Workload) -> None:
@@ -91,9 +91,3 @@ def assert_stays(workload: Workload, before: Json) -> None:
     assert after["status"]["phase"] == "Running"
     ids = [[each["containerID"] for each in found["status"]["containerStatuses"]] for found in (before, after)]
     assert ids[0] == ids[1]
-
-
-def health(product: Product, index: int) -> str:
-    """Return how a device is, as the extender knows."""
-    (node,) = product.fleet()["nodes"]
-    return str(node["devices"][index]["health"])

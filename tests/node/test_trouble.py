@@ -13,7 +13,8 @@ def test_fault_is_told_to_its_pods_and_keeps_new_ones_away(workload: Workload) -
     product = workload.product
     workload.run(pod("victim", container("main", memory=1024), wishes={"gpu-uuid": FAULTY_GPU}))
     product.driver.announce(_FAULTY, _CONTAINED_FAULT)
-    wait_for("the device is out", lambda: state(product) == "out", within_s=30)
+    wait_for("the device is out", lambda: product.health(FAULTY_GPU) == "out", within_s=30)
+    product.driver.forget_events()
     events = wait_for(
         "the pod is told", lambda: [each for each in workload.events("victim") if each["reason"] == "GpuFault"]
     )
@@ -26,18 +27,18 @@ def test_fault_is_told_to_its_pods_and_keeps_new_ones_away(workload: Workload) -
     product.cluster.kill_container(product.agent()["status"]["containerStatuses"][0]["containerID"])
     wait_for("another agent reports", lambda: product.agent()["status"]["containerStatuses"][0]["restartCount"])
     wait_for("it answers", lambda: product.agent_metrics("tangram_gpu_health"), within_s=60)
-    assert state(product) != "healthy"  # the driver told of the fault once, to the agent that died
+    assert product.health(FAULTY_GPU) != "healthy"  # the driver told of the fault once, to the agent that died
 
 
 def test_faulty_device_comes_back_by_rule(product: Product) -> None:
     """Runs late (conftest): the quiet minutes pass while other tests run."""
-    wait_for("the device is healthy again", lambda: state(product) == "healthy", within_s=_RETURNS_S)
+    wait_for("the device is healthy again", lambda: product.health(FAULTY_GPU) == "healthy", within_s=_RETURNS_S)
 
 
 def test_use_beyond_the_booking_is_told_of_the_right_pod(workload: Workload) -> None:
     product = workload.product
-    modest = workload.run(pod("modest", container("main", memory=2048)))
-    greedy = workload.run(pod("greedy", container("main", memory=1024)))
+    modest = workload.run(pod("modest", container("main", memory=2048), wishes={"gpu-uuid": GPU}))
+    greedy = workload.run(pod("greedy", container("main", memory=1024), wishes={"gpu-uuid": GPU}))
     pids = {each["metadata"]["name"]: pid_of(workload, each) for each in (modest, greedy)}
     product.driver.device(0, {"compute": f"{pids['modest']}:1500,{pids['greedy']}:3000", "used_mib": 4500})
     try:
@@ -66,10 +67,3 @@ def refusal(workload: Workload, name: str) -> str:
     """Return why the scheduler has not placed a pod, empty while it has not said."""
     conditions = workload.pod(name)["status"].get("conditions", [])
     return next((str(each["message"]) for each in conditions if each.get("reason") == "Unschedulable"), "")
-
-
-def state(product: Product) -> str:
-    """Return how the device that faults is."""
-    (node,) = product.fleet()["nodes"]
-    (device,) = [each for each in node["devices"] if each["uuid"] == FAULTY_GPU]
-    return str(device["health"])

@@ -52,6 +52,7 @@ class Driver:
         self.scenario = scenario
         self._lines: dict[str, str] = {}
         self._events: list[str] = []
+        self._announced = 0
         self.set(count=1)
 
     def set(self, settings: dict[str, object] | None = None, **simple: object) -> None:

@@ -18,7 +18,7 @@ from extender.totals import COMPUTE, DEVICES
 from node_agent.report import Answer, Report
 from scoring.fleet import MOST_BOOKED, NO_RESOURCE
 
-_KINDS_LIMIT = 1024
+_KINDS_LIMIT = 512
 _KINDS_REMEMBERED = 128
 """Kinds beyond which those that no device has any more are forgotten: drivers are upgraded, GPUs replaced."""
 _RESOURCES_LIMIT = 256

@@ -31,6 +31,9 @@ from scoring.workload import Mix
 TYPICAL_SHARE = 0.95
 """The part of all pods whose shapes are planned for, FGD's own choice."""
 
+MOST_LEVELS = 64
+"""CPU asks that are told apart: with every pod its own, the tables of a hundred kinds would take half a gigabyte."""
+
 _RESTS = np.arange(WHOLE_MILLI + 1, dtype=np.float32)
 
 
@@ -63,7 +66,7 @@ class Outlook:
         typical = mix.covering(TYPICAL_SHARE)
         if not typical.shapes or not kinds:
             return cls.empty()
-        levels = np.unique(np.array([shape.cpu_milli for shape, _ in typical.shapes], np.int64))
+        levels = _levels(np.unique(np.array([shape.cpu_milli for shape, _ in typical.shapes], np.int64)))
         unusable = np.zeros((len(kinds) + 1, len(levels) + 1, WHOLE_MILLI + 1), np.float32)
         several: dict[int, npt.NDArray[np.float32]] = {}
         for number, kind in enumerate(kinds, start=1):
@@ -77,7 +80,8 @@ class Outlook:
                 if shape.count > 1:
                     table = several.setdefault(shape.count, np.zeros(unusable.shape[:2], np.float32))
                     table[number, admitted:] += weight
-        return cls(levels, np.cumsum(unusable, axis=1, dtype=np.float32), several, demand_of(mix, kinds))
+        np.cumsum(unusable, axis=1, dtype=np.float32, out=unusable)
+        return cls(levels, unusable, several, demand_of(mix, kinds))
 
     def before(self, fleet: Fleet) -> Outlook:
         """Return the outlook with what is scarce in the fleet as it is now; linear in devices."""
@@ -96,3 +100,10 @@ class Outlook:
     def cpu_level(self, cpu_free_milli: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
         """Return for each node how many CPU levels its free CPU admits."""
         return np.searchsorted(self.cpu_levels, cpu_free_milli, side="right")
+
+
+def _levels(asks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return at most ``MOST_LEVELS`` of ascending CPU asks, the largest among them; others count as the next above."""
+    if len(asks) <= MOST_LEVELS:
+        return asks
+    return asks[np.linspace(0, len(asks) - 1, MOST_LEVELS).round().astype(np.intp)]

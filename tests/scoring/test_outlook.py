@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scoring.conditions import parse_conditions
-from scoring.outlook import Outlook
+from scoring.outlook import MOST_LEVELS, Outlook
 from scoring.pipeline import evaluate
 from scoring.request import SharingMode
 from scoring.workload import Mix, Shape
@@ -82,3 +82,14 @@ def test_an_outlook_older_than_a_kind_of_device_is_neutral_about_it():
     assert outlook.known_kinds(np.array([-1, 0, 1], np.int16)).tolist() == [0, 1, 0]
     of = fleet(a=[gpu(T4)], b=[gpu(A100)])
     assert (evaluate(asks(share(4_096)), of, BINPACK, outlook).score > 0).all()
+
+
+def test_cpu_asks_of_every_size_are_told_apart_within_a_bound():
+    shapes = tuple((Shape(1, 1024, cpu_milli=100 * number), 1 / 500) for number in range(1, 501))
+    outlook = Outlook.of(Mix(shapes), (T4, A100))
+    assert outlook.unusable is not None
+    assert outlook.unusable.shape == (3, MOST_LEVELS + 1, 1001)
+    # With CPU in plenty every pod fits, so that a whole rest is of use; with none, none of it is.
+    assert outlook.unusable[1, -1, 1000] == pytest.approx(0, abs=0.1)
+    assert outlook.unusable[1, 0, 1000] == 1000
+    assert outlook.cpu_level(np.array([50_000])) == MOST_LEVELS

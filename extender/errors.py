@@ -11,6 +11,7 @@ What a pod asks is judged by ``scoring`` (``InvalidRequest``); that a pod fits n
     ├── InvalidReport           an agent's report cannot be understood
     ├── UnknownNode             a report for a node that the cluster does not have, or not yet
     ├── NotAllowed              a caller may not report for that node
+    ├── ViewersOnly             pods' names were asked for by nobody who may read them (in ``viewers``)
     ├── CannotJudge             a question about a pod and a node that has no answer (in ``insight``)
     ├── HistoryUnavailable      what is kept of past attempts cannot be read (in ``history``)
     ├── BindError               a placement was lost before it was written

@@ -32,6 +32,7 @@ from extender.metrics import Metrics
 from extender.objects import Node, Pod
 from extender.observing import NodeHandler, PodHandler
 from extender.pages.live import LiveView
+from extender.pages.trace import INTERVAL_S as TRACE_INTERVAL_S
 from extender.readiness import NODES, PODS, Readiness
 from extender.reflection import NODES as NODE_KIND
 from extender.reflection import PODS as POD_KIND
@@ -208,6 +209,7 @@ class Extender:
             "wake": every(min(1.0, settings.wake_interval_s), services.waker.round),
             "follow-up": every(_FOLLOW_UP_INTERVAL_S, services.insight.follow_up),
             "usage": every(USAGE_INTERVAL_S, services.insight.usage.round),
+            "trace": every(TRACE_INTERVAL_S, self._view.traces.round),
         }
 
     def _every(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from extender.decisions import Decision, Decisions, Verb
 from extender.holdings import PodIdentity
 from extender.pages.details import node_details
 from extender.pages.picture import Painter, Picture
+from extender.pages.trace import DeviceTraces
 from extender.pages.waiting import WaitingPods
 from extender.store import ClusterStore
 from extender.viewers import HIDDEN, decision_without_names, words_without_names
@@ -29,6 +31,7 @@ INTERVAL_S = 1.0
 MAX_VIEWERS = 32
 _SHOWN_WAITING = 60
 _SHOWN_DECISIONS = 40
+_SHOWN_PLACED = 5
 _DECISIONS_LOOKED_AT = 1000
 
 _ENCODER = msgspec.json.Encoder()
@@ -44,6 +47,7 @@ class LiveView:
 
     def __init__(self, store: ClusterStore, decisions: Decisions, clock: Clock) -> None:
         self.waiting = WaitingPods()
+        self.traces = DeviceTraces(store.snapshot, clock.wall)
         self._store = store
         self._decisions = decisions
         self._clock = clock
@@ -108,7 +112,23 @@ class LiveView:
     def node(self, name: str, *, names: bool = True) -> dict[str, object] | None:
         """Return all that is known of one node's devices and of the pods on them; None for an unknown node."""
         record = self._store.node(name)
-        return None if record is None else node_details(record, self._store.bookings(name), names=names)
+        if record is None:
+            return None
+        found = node_details(record, self._store.bookings(name), names=names)
+        pasts = {
+            uuid: {"trace": self.traces.of(name, uuid), "placed": self._placed(uuid, names=names)}
+            for uuid in record.devices
+        }
+        return {**found, "history": pasts}
+
+    def _placed(self, uuid: str, *, names: bool) -> list[dict[str, object]]:
+        """Return the last pods that were bound to a device, the newest first, as far as decisions are remembered."""
+        recent = self._decisions.recent(_DECISIONS_LOOKED_AT)
+        bound = (each for each in recent if each.verb is Verb.BIND and uuid in each.devices)
+        return [
+            {"at": each.at, "pod": f"{each.namespace}/{each.name}" if names else HIDDEN, "outcome": each.outcome}
+            for each in islice(bound, _SHOWN_PLACED)
+        ]
 
     def _start(self) -> None:
         if self._ticker is None or self._ticker.done():
@@ -127,7 +147,8 @@ class LiveView:
         changes = self._changes if keeps_up else None
         kind = changes is not None, names
         if kind not in self._made:
-            self._made[kind] = _event({**self._common[names], **(self._everything() if changes is None else changes)})
+            told = self._everything() if changes is None else changes
+            self._made[kind] = _event({**self._common[names], **(told if names else _without_namespaces(told))})
         return self._made[kind]
 
     def _everything(self) -> Mapping[str, object]:
@@ -191,6 +212,15 @@ class LiveView:
         told = [each for each in self._decisions.recent(_DECISIONS_LOOKED_AT) if _is_worth_telling(each)]
         shown = told[:_SHOWN_DECISIONS]
         return [_told(each if names else decision_without_names(each)) for each in shown]
+
+
+def _without_namespaces(told: Mapping[str, object]) -> Mapping[str, object]:
+    """Return an update that does not say whose the shares are, not even by namespace."""
+    kept = {name: part for name, part in told.items() if name != "namespaces"}
+    cells = kept.get("cells")
+    if isinstance(cells, dict):
+        kept["cells"] = {name: column for name, column in cells.items() if name != "share_space"}
+    return kept
 
 
 def _is_worth_telling(decision: Decision) -> bool:

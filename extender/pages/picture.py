@@ -11,6 +11,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +25,12 @@ UNKNOWN = 65_535
 _MOST = 65_000
 _WHOLE = 1000
 _TINTS = 256
+_MOST_NAMESPACES = 10_000
+"""More were seen under one layout: the picture is made anew, and those that are gone are forgotten."""
 
 Shorts = npt.NDArray[np.uint16]
-ShareRow = tuple[tuple[tuple[int, int, int], ...], ...]
-"""For each device slot of a node: (thousandths of compute, thousandths of memory, tint) of each pod on it."""
+ShareRow = tuple[tuple[tuple[int, int, int, str], ...], ...]
+"""For each device slot of a node: (thousandths of compute and of memory, tint, namespace) of each pod on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,15 @@ class Picture:
     generation: int
     columns: Mapping[str, Shorts]
     shares: Sequence[ShareRow]
+    namespaces: Mapping[str, int]
+    """Every namespace that ever held a share under this layout, numbered as they came; grows with later pictures."""
+    known: int
+    """How many namespaces there were when this picture was made."""
 
     def message(self, fleet: Fleet) -> dict[str, object]:
         """Return everything, for a page that has nothing yet."""
         every = np.arange(len(self.layout.rows))
-        return {"layout": self.layout.message(fleet), "cells": self._cells(every)}
+        return {"layout": self.layout.message(fleet), "namespaces": self._names(0), "cells": self._cells(every)}
 
     def changes(self, before: Picture) -> dict[str, object]:
         """Return what differs from an earlier picture of the same layout; empty where nothing does."""
@@ -96,15 +103,21 @@ class Picture:
         if moved:
             differs |= np.isin(self.layout.rows, np.fromiter(moved, dtype=np.intp, count=len(moved)))
         index = np.flatnonzero(differs)
-        return {"cells": self._cells(index)} if len(index) else {}
+        if not len(index):
+            return {}
+        more = self._names(before.known)
+        return {"cells": self._cells(index), **({"namespaces": more} if more else {})}
+
+    def _names(self, since: int) -> list[str]:
+        return list(islice(self.namespaces, since, self.known))
 
     def _cells(self, index: npt.NDArray[np.intp]) -> dict[str, object]:
-        counts, shares = [], list[tuple[int, int, int]]()
+        counts, shares = [], list[tuple[int, int, int, int]]()
         for row, slot in zip(self.layout.rows[index].tolist(), self.layout.slots[index].tolist(), strict=True):
             on_device = self.shares[row][slot] if slot < len(self.shares[row]) else ()
             counts.append(len(on_device))
-            shares.extend(on_device)
-        table = np.array(shares, dtype=np.uint16).reshape(-1, 3)
+            shares.extend((*parts, self.namespaces[namespace]) for *parts, namespace in on_device)
+        table = np.array(shares, dtype=np.uint16).reshape(-1, 4)
         return {
             "index": packed(index, "<u4"),
             **{name: packed(column[index], "<u2") for name, column in self.columns.items()},
@@ -112,6 +125,7 @@ class Picture:
             "share_compute": packed(table[:, 0], "<u2"),
             "share_memory": packed(table[:, 1], "<u2"),
             "share_tint": packed(table[:, 2], "<u2"),
+            "share_space": packed(table[:, 3], "<u2"),
         }
 
 
@@ -122,25 +136,33 @@ class Painter:
         self._layout: Layout | None = None
         self._generation = -1
         self._shares: list[ShareRow] = []
+        self._namespaces: dict[str, int] = {}
         self._used = np.empty((0, 0), dtype=np.int64)
         self._reports: dict[int, Report] = {}
 
     def paint(self, fleet: Fleet, ledger: Ledger, records: Iterable[NodeRecord]) -> Picture:
         """Return the picture of a snapshot; ``records`` are all nodes, for what their agents measured."""
-        if self._layout is None or not self._layout.holds(fleet):
+        if self._layout is None or not self._layout.holds(fleet) or len(self._namespaces) > _MOST_NAMESPACES:
             self._layout, self._generation = Layout.of(fleet), -1
-            self._shares = [() for _ in fleet.names]
+            self._shares, self._namespaces = [() for _ in fleet.names], {}
             self._used, self._reports = np.full(fleet.kind.shape, -1, dtype=np.int64), {}
         for row in fleet.changed_since(self._generation).tolist():
             fresh = _share_row(fleet, row, ledger)
             if fresh != self._shares[row]:
                 self._shares[row] = fresh
+                self._number(fresh)
         for record in records:
             if record.report is not None and self._reports.get(record.row) is not record.report:
                 self._reports[record.row] = record.report
                 self._measure(fleet, record.row, record.report)
         self._generation = fleet.generation
-        return Picture(self._layout, fleet.generation, _columns(fleet, self._layout, self._used), tuple(self._shares))
+        columns, names = _columns(fleet, self._layout, self._used), self._namespaces
+        return Picture(self._layout, fleet.generation, columns, tuple(self._shares), names, len(names))
+
+    def _number(self, row: ShareRow) -> None:
+        for on_device in row:
+            for *_, namespace in on_device:
+                self._namespaces.setdefault(namespace, len(self._namespaces))
 
     def _measure(self, fleet: Fleet, row: int, report: Report) -> None:
         """Write memory in use, MiB, as a node reports it; -1 where it does not."""
@@ -184,14 +206,14 @@ def _thousandths(part: npt.NDArray[np.float64], whole: npt.NDArray[np.float64]) 
 
 def _share_row(fleet: Fleet, row: int, ledger: Ledger) -> ShareRow:
     slots = {uuid: slot for slot, uuid in enumerate(fleet.uuids[row])}
-    found: list[list[tuple[int, int, int]]] = [[] for _ in slots]
+    found: list[list[tuple[int, int, int, str]]] = [[] for _ in slots]
     for holding in ledger.on_node(fleet.names[row]):
         for booking in holding.booked:
             slot = slots.get(booking.uuid)
             if slot is not None:
                 milli = _part(booking.compute_milli, int(fleet.capacity_milli[slot, row]))
                 memory = _part(booking.memory_mib, int(fleet.capacity_mib[slot, row]))
-                found[slot].append((milli, memory, tint_of(holding.pod.uid)))
+                found[slot].append((milli, memory, tint_of(holding.pod.uid), holding.pod.namespace))
     return tuple(map(tuple, found))
 
 

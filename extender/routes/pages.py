@@ -61,7 +61,7 @@ def page_routes(view: LiveView, viewers: Viewers = everyone) -> APIRouter:
             return _problem(503, "too many live pages are open, close one of them", {"Retry-After": "10"})
         return StreamingResponse(updates, media_type="text/event-stream", headers=_NO_STORE)
 
-    @router.get("/v1/live/nodes/{name}")
+    @router.get("/v1/live/nodes/{name:path}")
     async def node(name: str, request: Request) -> Response:
         found = view.node(name, names=await viewers(headers_of(request)))
         if found is None:

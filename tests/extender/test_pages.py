@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import pages
+from extender.holdings import PodIdentity
 from extender.objects import Condition, PodStatus
 from extender.pages.live import MAX_VIEWERS, LiveView, TooManyViewers
 from extender.pages.picture import UNKNOWN, Painter
 from extender.pages.waiting import in_words
+from extender.viewers import HIDDEN
 from node_agent.report import Health, Usage
 from scoring.request import ContainerAsk, PodRequest
 from tests.support.builders import A100_MIB, T4_MIB, bound, device, identity, node_facts, pod, report, store_with
@@ -112,6 +114,7 @@ class TestUpdates:
         assert column(cells, "state") == [3, 3]
         assert column(cells, "counts") == [1, 0]
         assert (column(cells, "share_compute"), column(cells, "share_memory")) == ([300], [250])
+        assert (column(cells, "share_space"), first["namespaces"]) == ([0], ["default"])
 
     async def test_later_updates_have_changed_devices_only(self):
         made = bench()
@@ -125,6 +128,28 @@ class TestUpdates:
         assert not any("layout" in each for each in found)
         assert [column(cells, "index", "<u4") for cells in changed] == [[1]]
         assert column(changed[0], "compute") == [500]
+
+    async def test_who_may_not_see_names_sees_no_namespaces_either(self):
+        made = bench()
+        made.store.set_pod(bound("p", "GPU-a", memory_mib=A100_MIB // 4, compute_milli=300, node="a"))
+        view = view_of(made)
+        view.advance()
+        told = json.loads(view._update(keeps_up=False, names=False).removeprefix(b"data: "))
+        assert "namespaces" not in told
+        assert "share_space" not in told["cells"]
+        assert column(told["cells"], "share_compute") == [300]
+
+    async def test_a_namespace_is_told_once_it_holds_a_share(self):
+        made = bench()
+        view = view_of(made)
+        view.advance()
+        who = PodIdentity("uid-q", "vision", "q")
+        made.store.set_pod(bound("q", "GPU-b", memory_mib=1024, compute_milli=100, node="b", pod=who))
+        view.advance()
+        told = json.loads(view._update(keeps_up=True, names=True).removeprefix(b"data: "))
+        assert told["namespaces"] == ["vision"]
+        view.advance()
+        assert b"namespaces" not in view._update(keeps_up=True, names=True)
 
     async def test_a_page_that_fell_behind_gets_everything(self):
         made = bench()
@@ -270,6 +295,17 @@ class TestDetails:
             9000,
             0.2,
         )
+
+    async def test_a_device_tells_its_last_hour_and_who_was_placed_there(self):
+        made = bench()
+        view = view_of(made)
+        node = await made.run(pod("p", gpu=1, gpu_compute=50), ["a"])
+        await view.traces.round()
+        found = (await made.http.get(f"/v1/live/nodes/{node}")).json()
+        past = found["history"]["GPU-a"]
+        assert [sample["compute"] for sample in past["trace"]] == [0.5]
+        assert [each["pod"] for each in past["placed"]] == ["default/p"]
+        assert [each["pod"] for each in view.node("a", names=False)["history"]["GPU-a"]["placed"]] == [HIDDEN]
 
     async def test_an_unknown_node_is_named_in_the_refusal(self):
         answer = await bench().http.get("/v1/live/nodes/nowhere")

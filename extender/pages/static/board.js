@@ -1,13 +1,16 @@
 // Draws every device on one canvas: shares stacked in their pods' colours, the measurement as a bar at the right edge,
 // health as frame and pattern. Only cells that changed are drawn again.
 
-import { UNKNOWN } from "./columns.js";
+import { STRIDE, UNKNOWN } from "./columns.js";
 import { arrange } from "./arrange.js";
 
 const BETWEEN = "  ·  ";
 const ABSENT = 0;
 const OUT = 1;
 const SUSPECT = 2;
+
+// How wide the bar is that shows the measurement, of a cell of this width.
+const bar = (width) => (width >= 12 ? 4 : width >= 7 ? 2 : 1);
 
 export function podColour(tint, isDark) {
   const hue = Math.round((tint * 137.508) % 360);
@@ -32,8 +35,10 @@ export class Board {
     canvas.addEventListener("keydown", (event) => this.step(event, onPick));
   }
 
-  show(fleet) {
+  // Shows these devices of the fleet, and no others.
+  show(fleet, cells) {
     this.fleet = fleet;
+    this.cells = cells;
     this.width = 0;
     this.fit();
   }
@@ -43,7 +48,7 @@ export class Board {
     const width = Math.floor(this.canvas.parentElement.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
     if (!this.fleet || width <= 0 || width === this.width) return;
     this.width = width;
-    this.place = arrange(this.fleet, width, this.context);
+    this.place = arrange(this.fleet, this.cells, width, this.context);
     this.ratio = Math.min(devicePixelRatio || 1, 16000 / this.place.height);
     this.canvas.width = Math.round(width * this.ratio);
     this.canvas.height = Math.round(this.place.height * this.ratio);
@@ -73,13 +78,16 @@ export class Board {
     context.font = `${place.size.label || 10}px system-ui, sans-serif`;
     context.fillStyle = this.colours.quiet;
     for (const label of place.labels) context.fillText(label.text, label.x, label.y);
-    for (let cell = 0; cell < this.fleet.count; cell += 1) this.cell(cell);
+    this.devices(place.cells);
     if (this.marked >= 0) this.frame(this.marked);
   }
 
   draw(index) {
     if (!this.place) return;
-    for (const cell of index) this.cell(cell);
+    const cells = [...index].filter((cell) => this.place.w[cell]);
+    this.context.fillStyle = this.colours.surface;
+    for (const cell of cells) this.context.fillRect(this.place.x[cell] - 1.5, this.place.y[cell] - 1.5, this.place.w[cell] + 3, this.place.size.height + 3);
+    this.devices(cells);
     this.titles();
     if (this.marked >= 0) this.frame(this.marked);
   }
@@ -112,41 +120,57 @@ export class Board {
     }
   }
 
-  cell(cell) {
+  // Draws devices layer by layer, each colour once: changing colours costs more than drawing.
+  devices(cells) {
     const { context, fleet, place, colours } = this;
-    const x = place.x[cell];
-    const y = place.y[cell];
-    const w = place.w[cell];
     const h = place.size.height;
-    const state = fleet.state[cell];
-    const bar = w >= 12 ? 4 : w >= 7 ? 2 : 1;
-    context.fillStyle = colours.surface;
-    context.fillRect(x - 1.5, y - 1.5, w + 3, h + 3);
     context.fillStyle = colours.track;
-    context.fillRect(x, y, w, h);
-    this.stack(cell, x, y, w - bar, h);
-    if (this.mode === "memory") this.foreign(cell, x, y, w - bar, h);
-    const measured = this.mode === "compute" ? fleet.load[cell] : fleet.used[cell];
-    if (measured !== UNKNOWN) {
-      const height = Math.min(measured, 1000) * h / 1000;
-      context.fillStyle = colours.measured;
-      context.fillRect(x + w - bar, y + h - height, bar, height);
+    for (const cell of cells) context.fillRect(place.x[cell], place.y[cell], place.w[cell], h);
+    this.stacks(cells);
+    if (this.mode === "memory") for (const cell of cells) this.foreign(cell, place.x[cell], place.y[cell], place.w[cell] - bar(place.w[cell]), h);
+    const measured = this.mode === "compute" ? fleet.load : fleet.used;
+    context.fillStyle = colours.measured;
+    for (const cell of cells) {
+      if (measured[cell] === UNKNOWN) continue;
+      const height = Math.min(measured[cell], 1000) * h / 1000;
+      const wide = bar(place.w[cell]);
+      context.fillRect(place.x[cell] + place.w[cell] - wide, place.y[cell] + h - height, wide, height);
     }
+    for (const cell of cells) this.state(cell, h);
+  }
+
+  state(cell, h) {
+    const { place, colours } = this;
+    const [x, y, w, state] = [place.x[cell], place.y[cell], place.w[cell], this.fleet.state[cell]];
     if (state === OUT) this.cross(x, y, w, h);
     else if (state === SUSPECT) this.outline(x, y, w, h, colours.warn, 2);
     else if (state === ABSENT) this.hatch(x, y, w, h, 5);
   }
 
-  stack(cell, x, y, w, h) {
-    const { context, fleet } = this;
+  // Draws every pod's share of every device, one pod's on top of the other's.
+  stacks(cells) {
+    const { context } = this;
+    const byTint = new Map();
+    for (const cell of cells) this.stack(cell, byTint);
+    for (const [tint, boxes] of byTint) {
+      context.fillStyle = this.pods[tint];
+      for (let i = 0; i < boxes.length; i += 4) context.fillRect(boxes[i], boxes[i + 1], boxes[i + 2], boxes[i + 3]);
+    }
+  }
+
+  stack(cell, byTint) {
+    const { place } = this;
     const part = this.mode === "compute" ? 0 : 1;
-    const shares = fleet.shares[cell];
-    let bottom = y + h;
-    for (let i = 0; i < shares.length; i += 3) {
-      const height = Math.min(shares[i + part] * h / 1000, bottom - y);
+    const shares = this.fleet.shares[cell];
+    const top = place.y[cell];
+    const h = place.size.height;
+    let bottom = top + h;
+    for (let i = 0; i < shares.length; i += STRIDE) {
+      const height = Math.min(shares[i + part] * h / 1000, bottom - top);
       if (height <= 0) continue;
-      context.fillStyle = this.pods[shares[i + 2]];
-      context.fillRect(x, bottom - height, w, height > 3 ? height - 1 : height);
+      const boxes = byTint.get(shares[i + 2]) ?? [];
+      boxes.push(place.x[cell], bottom - height, place.w[cell] - bar(place.w[cell]), height > 3 ? height - 1 : height);
+      byTint.set(shares[i + 2], boxes);
       bottom -= height;
     }
   }
@@ -191,6 +215,7 @@ export class Board {
 
   frame(cell) {
     const { place } = this;
+    if (!place || !place.w[cell]) return;
     this.outline(place.x[cell] - 1.5, place.y[cell] - 1.5, place.w[cell] + 3, place.size.height + 3, this.colours.accent, 2);
   }
 
@@ -200,18 +225,57 @@ export class Board {
     const x = event.clientX - box.left;
     const y = event.clientY - box.top;
     const { place } = this;
-    for (let cell = 0; cell < this.fleet.count; cell += 1) {
+    for (const cell of place.cells) {
       if (y >= place.y[cell] - 1 && y < place.y[cell] + place.size.height + 1 && x >= place.x[cell] - 1 && x < place.x[cell] + place.w[cell] + 1) return cell;
     }
     return -1;
   }
 
+  // Arrows go to the next device on the line or to the nearest on the next line, Home and End to the first and last,
+  // Escape lets go.
   step(event, onPick) {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (by === undefined || !this.place) return;
-    event.preventDefault();
-    const order = this.place.titles.flatMap(({ group }) => group.cells);
+    if (!this.place || !this.place.cells.length) return;
+    const order = this.order();
     const at = order.indexOf(this.marked);
-    onPick(order[(at + by + order.length) % order.length]);
+    const to = {
+      ArrowRight: () => order[(at + 1) % order.length],
+      ArrowLeft: () => order[(Math.max(at, 0) - 1 + order.length) % order.length],
+      ArrowDown: () => this.beside(1) ?? order[0],
+      ArrowUp: () => this.beside(-1) ?? order[order.length - 1],
+      Home: () => order[0],
+      End: () => order[order.length - 1],
+      Escape: () => -1,
+    }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    const cell = to();
+    onPick(cell);
+    if (cell >= 0) this.reveal(cell);
+  }
+
+  order() {
+    return this.place.titles.flatMap(({ group }) => group.cells);
+  }
+
+  // Returns the device nearest to the marked one on the next line in a direction; undefined at the edge.
+  beside(direction) {
+    const { place, marked } = this;
+    if (marked < 0 || !place.w[marked]) return undefined;
+    let found;
+    let least = Infinity;
+    for (const cell of place.cells) {
+      const down = (place.y[cell] - place.y[marked]) * direction;
+      const far = down <= 0.5 ? Infinity : down * 10_000 + Math.abs(place.x[cell] - place.x[marked]);
+      if (far < least) [found, least] = [cell, far];
+    }
+    return found;
+  }
+
+  // Scrolls the page so that a device can be seen.
+  reveal(cell) {
+    const top = this.canvas.getBoundingClientRect().top + this.place.y[cell];
+    const bottom = top + this.place.size.height;
+    if (top < 0) scrollBy(0, top - 60);
+    else if (bottom > innerHeight) scrollBy(0, bottom - innerHeight + 60);
   }
 }

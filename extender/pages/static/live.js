@@ -2,7 +2,9 @@
 
 import { Fleet } from "./columns.js";
 import { Board, podColour } from "./board.js";
-import { decisionItem, deviceDetails, element, percent, waitingItem } from "./words.js";
+import { Filters } from "./filters.js";
+import { deviceHistory } from "./history.js";
+import { decisionItem, deviceDetails, deviceInShort, element, percent, waitingItem } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 const HINT_MS = 120;
@@ -17,6 +19,7 @@ let token = "";
 let cut = new AbortController();
 
 const board = new Board(byId("board"), point, pick);
+const filters = new Filters(byId("filters"), select);
 
 const asViewer = () => (token ? { Authorization: `Bearer ${token}` } : {});
 
@@ -60,17 +63,47 @@ function take(update) {
   if (update.layout) {
     const name = chosen() >= 0 ? label(chosen()) : null;
     fleet = new Fleet(update.layout);
+    fleet.namespaces.push(...(update.namespaces ?? []));
     fleet.take(update.cells);
-    board.show(fleet);
-    byId("empty").hidden = fleet.count > 0;
+    filters.offer(fleet);
+    board.marked = -1;
+    pointed = -1;
+    board.show(fleet, filters.select(fleet));
     kept = name === null ? -1 : find(name);
     board.mark(kept);
+    shown();
   } else if (update.cells && fleet) {
-    board.draw(fleet.take(update.cells));
+    fleet.namespaces.push(...(update.namespaces ?? []));
+    change(fleet.take(update.cells));
   }
   byId("waiting").replaceChildren(...(update.waiting.length ? update.waiting.map(waitingItem) : [element("p", "hint", "No pod waits for a GPU.")]));
   byId("decisions").replaceChildren(...update.decisions.map(decisionItem));
   if (chosen() >= 0) describe();
+}
+
+// Draws what changed; where a filter now matches other devices, all that it matches.
+function change(index) {
+  filters.offer(fleet);
+  const cells = filters.isOn ? filters.select(fleet) : board.cells;
+  if (cells.length === board.cells.length && cells.every((cell, i) => cell === board.cells[i])) board.draw(index);
+  else board.show(fleet, cells);
+  shown();
+}
+
+function select() {
+  if (!fleet) return;
+  pointed = -1;
+  board.show(fleet, filters.select(fleet));
+  shown();
+}
+
+// Says what the board shows, for people and for whoever measures.
+function shown() {
+  const { length } = board.cells;
+  byId("empty").hidden = length > 0;
+  byId("empty").textContent = fleet.count ? "No GPU matches." : "No GPU has been reported yet.";
+  byId("board").dataset.devices = length;
+  if (!performance.getEntriesByName("fleet-shown").length) performance.mark("fleet-shown");
 }
 
 function summarise(found) {
@@ -116,6 +149,7 @@ function point(cell) {
 
 function pick(cell) {
   kept = cell === kept ? -1 : cell;
+  pointed = -1;
   board.mark(chosen());
   if (chosen() >= 0) describe();
 }
@@ -128,7 +162,11 @@ async function describe() {
   if (!answer.ok || mine !== asked) return;
   const found = await answer.json();
   const device = found.devices[slot];
-  if (device) byId("details").replaceChildren(...deviceDetails(found, device, (tint) => podColour(tint, board.dark.matches)));
+  if (!device) return;
+  const past = found.history[device.uuid];
+  const colour = (tint) => podColour(tint, board.dark.matches);
+  byId("details").replaceChildren(...deviceDetails(found, device, colour), ...(past ? deviceHistory(past) : []));
+  byId("picked").textContent = deviceInShort(found, device);
 }
 
 for (const button of byId("modes").querySelectorAll("button")) {

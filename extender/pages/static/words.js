@@ -51,6 +51,11 @@ export function deviceDetails(node, device, colour) {
   return parts;
 }
 
+export function deviceInShort(node, device) {
+  const milli = device.shares.reduce((sum, share) => sum + share.compute_milli, 0);
+  return `${device.product} on ${node.node}, ${device.health}, ${percent(milli / device.capacity_milli)} of compute booked by ${device.shares.length} pods`;
+}
+
 function shareTable(device, colour) {
   const head = element("tr", "", ...["pod", "memory", "used", "compute", "used"].map((text) => element("th", "", text)));
   const rows = device.shares.map((share) => {

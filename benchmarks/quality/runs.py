@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,12 @@ from benchmarks.quality.trace import TraceNode, TracePod, arrivals, read_nodes, 
 
 BASELINES = ("BestFit", "FGD")
 READINGS = (90, 95, 97, 100)
-"""GPU demand arrived, in per cent of capacity, at which the allocation is read."""
+"""GPU demand arrived, in per cent of capacity, at which the allocation is reported."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Allocated per cent at each reading, and GPU pods lost by the number of cards (0 is a share)."""
+    """Allocated per cent at each whole per cent of demand, and pods lost by kind."""
 
     allocated: dict[int, float] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)
@@ -46,7 +46,7 @@ def run(what: Run) -> Outcome:
     ledger = Ledger(nodes)
     order = arrivals(pods, nodes, draw)
     decide = decider(what, ledger, nodes, pods, draw).decide
-    outcome, demand, readings = Outcome(), 0, _empty_readings()
+    outcome, demand, curve = Outcome(), 0, _no_readings()
     for pod in order:
         demand += pod.gpu_milli
         decision = decide(pod)
@@ -57,16 +57,15 @@ def run(what: Run) -> Outcome:
         else:
             ledger.take(pod, *decision)
         at = round(100 * demand / ledger.capacity_milli)
-        if at in readings:
-            readings[at].append(100 * ledger.allocated_milli / ledger.capacity_milli)
         if at > max(READINGS):
             break
-    outcome.allocated = {at: statistics.fmean(values) for at, values in readings.items()}
+        curve[at].append(100 * ledger.allocated_milli / ledger.capacity_milli)
+    outcome.allocated = {at: statistics.fmean(values) for at, values in curve.items()}
     return outcome
 
 
-def _empty_readings() -> dict[int, list[float]]:
-    return {at: [] for at in READINGS}
+def _no_readings() -> defaultdict[int, list[float]]:
+    return defaultdict(list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ EVERY_PATH = {
     "/v1/usage": "/v1/usage?idle_after_s=0",
     "/v1/devices": "/v1/devices",
     "/v1/policies": "/v1/policies",
+    "/v1/mix": "/v1/mix",
     "/healthz": "/healthz",
     "/readyz": "/readyz",
     "/metrics": "/metrics",
@@ -49,6 +50,7 @@ ABOUT_ONE_POD = [
     "/v1/why-not/a/secret-namespace/secret-waits",
     "/v1/history/secret-namespace/secret-waits",
     "/v1/audit",
+    "/v1/mix",
 ]
 
 

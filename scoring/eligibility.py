@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from scoring.fleet import BoolArray, DeviceState, Fleet, ModeCode, NodeState
+from scoring.fleet import NO_KIND, BoolArray, DeviceState, Fleet, ModeCode, NodeState
 from scoring.request import PodRequest, SharingMode
+
+_FEW_NODES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,16 @@ def mode_matches(request: PodRequest) -> BoolArray:
 def _kind_matches(request: PodRequest, fleet: Fleet) -> BoolArray:
     """Look conditions up by device kind: a fleet has few kinds. The last entry answers for absent devices (-1)."""
     by_kind = np.zeros(len(fleet.kinds) + 1, np.bool_)
-    by_kind[:-1] = [request.conditions.matches(kind) for kind in fleet.kinds]
+    for number in _kinds_here(fleet):
+        by_kind[number] = request.conditions.matches(fleet.kinds[number])
     return by_kind[fleet.kind]
+
+
+def _kinds_here(fleet: Fleet) -> Iterable[int]:
+    """Return the kinds to look at: those that are there where few nodes are, else all."""
+    if len(fleet) > _FEW_NODES:
+        return range(len(fleet.kinds))
+    return set(fleet.kind.ravel().tolist()) - {NO_KIND}
 
 
 def _uuid_matches(request: PodRequest, fleet: Fleet) -> BoolArray:

@@ -43,6 +43,7 @@ SYSTEM, AGENTS = "tangram-system", "tangram-agents"
 NODES = ("gpu-a", "gpu-b")
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _DAY_S = 86_400
+_START_S = 90.0  # importing takes long where all cores are busy
 _CONFIGURATION = f"/api/v1/namespaces/{SYSTEM}/configmaps/tangram-extender"
 _AUTHORITIES = f"/api/v1/namespaces/{SYSTEM}/secrets/tangram-authorities"
 _KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -107,7 +108,7 @@ class Installed:
         scheduler = self._process(name, "kube-scheduler", command, {})
         pair = Pair(name, self._extender(directory, ports, way), scheduler, ports)
         pair.extender.start()
-        pair.extender.wait_until(pair.is_ready, within_s=60)
+        pair.extender.wait_until(pair.is_ready, within_s=_START_S)
         scheduler.start()
         return pair
 
@@ -119,10 +120,10 @@ class Installed:
         configuration = scheduler_configuration(url, tls=tls, election={"leaderElect": False})
         extender = self._extender(directory, ports)
         extender.start()
-        wait_for("the authorities are made", lambda: self.plane.api.exists(_AUTHORITIES))
+        wait_for("the authorities are made", lambda: self.plane.api.exists(_AUTHORITIES), within_s=_START_S)
         self._write_client(directory)
         pair = Pair(name, extender, self.plane.start_scheduler(configuration, name), ports)
-        extender.wait_until(pair.is_ready, within_s=60)
+        extender.wait_until(pair.is_ready, within_s=_START_S)
         return pair
 
     def _prepare(self, name: str) -> tuple[Path, dict[Audience, int]]:

@@ -19,6 +19,7 @@ from extender.holdings import ObservedPod
 from extender.mix_file import read_mix
 from extender.nominees import Shares
 from extender.settings import Settings
+from scoring.catalog import DeviceKind
 from scoring.errors import InvalidRequest
 from scoring.feasibility import reason_number
 from scoring.fleet import ByteArray, Fleet, FloatArray
@@ -70,7 +71,7 @@ class Evaluations:
         self._histogram = MixHistogram()
         self._notes = 0
         self._until_prospect = 0
-        self._outlook_kinds = 0
+        self._outlook_kinds: tuple[DeviceKind, ...] = ()
         self.outlook = Outlook.empty()
         if settings.mix_file:
             self._histogram.expect(read_mix(Path(settings.mix_file)), MIX_FILE_PODS)
@@ -131,14 +132,14 @@ class Evaluations:
 
     def due(self, fleet: Fleet) -> Mix | None:
         """Return the mix to work an outlook out from, where enough was learned or new kinds of device came."""
-        grown = len(fleet.kinds) != self._outlook_kinds
+        grown = fleet.kinds != self._outlook_kinds
         if self._notes < _NOTES_BETWEEN_OUTLOOKS and not (grown and self._notes):
             return None
         return self._histogram.mix()
 
     def adopt(self, outlook: Outlook, fleet: Fleet) -> None:
         """Plan by an outlook from now on; what was remembered by another is forgotten."""
-        self._notes, self._outlook_kinds = 0, len(fleet.kinds)
+        self._notes, self._outlook_kinds = 0, fleet.kinds
         self.outlook = outlook.before(fleet)
         self._standings.clear()
         self._judged.clear()

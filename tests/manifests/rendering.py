@@ -16,6 +16,8 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "manifests" / "chart"
 INSTALL = ROOT / "manifests" / "install.yaml"
+COPIED = ("dashboards/*.json", "alerts/*.rules.yaml")
+"""What the chart carries a copy of, because a chart holds no file from outside its folder."""
 NAMESPACE = "tangram-system"
 VERSIONS = ("1.34", "1.35", "1.36")
 MODES: Mapping[str, tuple[str, ...]] = {
@@ -27,6 +29,8 @@ MODES: Mapping[str, tuple[str, ...]] = {
         "namespace.create=true",
         "monitoring.serviceMonitor=true",
         "monitoring.podMonitor=true",
+        "monitoring.prometheusRule=true",
+        "monitoring.dashboards.enabled=true",
         "runtimeClass.create=true",
         "agent.mps.devices={GPU-1}",
         "admission.routedNamespaces={batch}",
@@ -45,6 +49,12 @@ MODES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 INSTALL_VALUES = ("namespace.create=true",)
+
+
+def copies() -> dict[Path, str]:
+    """Return what the chart has to carry: path in the chart -> content."""
+    originals = (path for pattern in COPIED for path in sorted((ROOT / "manifests").glob(pattern)))
+    return {CHART / "files" / path.parent.name / path.name: path.read_text(encoding="utf-8") for path in originals}
 
 
 class RenderingFailed(RuntimeError):

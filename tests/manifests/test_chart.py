@@ -1,5 +1,6 @@
 """The chart: every mode is valid, every value is one that the code knows, nothing has more rights than it needs."""
 
+import json
 import re
 
 import pytest
@@ -25,13 +26,14 @@ from extender.scheduler_config import (
 )
 from extender.settings import Settings
 from node_agent.settings import load_settings
-from tests.manifests.check_chart import schema_problems
+from tests.manifests.check_chart import schema_problems, stale_copies
 from tests.manifests.rendering import (
     CHART,
     INSTALL,
     INSTALL_VALUES,
     MODES,
     NAMESPACE,
+    ROOT,
     Json,
     RenderingFailed,
     objects,
@@ -76,6 +78,34 @@ def test_checker_sees_a_misspelt_field(paired: list[Json]) -> None:
 
 def test_install_manifest_is_what_the_chart_renders() -> None:
     assert INSTALL.read_text(encoding="utf-8") == render(*INSTALL_VALUES), "make chart ARGS=--write"
+
+
+def test_chart_carries_the_dashboards_and_rules_of_today() -> None:
+    assert list(stale_copies()) == []
+
+
+def test_dashboards_come_as_config_maps_that_grafanas_sidecar_finds() -> None:
+    found = [each for each in objects("monitoring.dashboards.enabled=true") if "grafana_dashboard" in labels_of(each)]
+    originals = {path.name: json.loads(path.read_text()) for path in (ROOT / "manifests/dashboards").glob("*.json")}
+    assert len(originals) == len(found) == 4
+    assert {key: json.loads(text) for each in found for key, text in each["data"].items()} == originals
+
+
+def test_rules_come_as_they_are_tested() -> None:
+    rule = one(objects("monitoring.prometheusRule=true"), "PrometheusRule", "tangram")
+    files = sorted((ROOT / "manifests/alerts").glob("*.rules.yaml"))
+    assert len(files) == 2
+    assert rule["spec"]["groups"] == [group for path in files for group in yaml.safe_load(path.read_text())["groups"]]
+
+
+def test_nothing_for_prometheus_or_grafana_comes_unasked(paired: list[Json]) -> None:
+    assert not [each for each in paired if each["kind"] in {"PrometheusRule", "ServiceMonitor", "PodMonitor"}]
+    assert not [each for each in paired if "grafana_dashboard" in labels_of(each)]
+
+
+def labels_of(each: Json) -> Json:
+    found: Json = each["metadata"].get("labels", {})
+    return found
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ bench: .venv/ready ## NAME=latency: print a table, write benchmarks/results/NAME
 quality-guard: .venv/ready ## placement on two workloads of the public trace; fails where it got worse (minutes)
 	@$(BIN)/python -m benchmarks.quality.guard
 
+.PHONY: bench-ci
+bench-ci: .venv/ready ## a small size of the benchmarks; fails on ratios that a regression breaks (needs Go; minutes)
+	@$(BIN)/python -m benchmarks.latency --nodes 500 2000 --pairs 200 --most-ratio 25 --most-growth 6
+	@$(BIN)/python -m benchmarks.throughput --nodes 6 --most-ratio 4
+
 fmt: .venv/ready ## format the code
 	@$(BIN)/ruff format .
 

@@ -135,6 +135,8 @@ class TestDevice:
         wait_for(browser, f"/V100.* on node-0001,/.test({PICKED})")
 
         wait_for(browser, "document.querySelector('#details .trace polyline.load') !== null")
+        drawn = browser.execute_script("return document.querySelector('#details polyline.load').getBBox().width")
+        assert drawn > 300
         details = text_of(browser, "details")
         assert "speech/job-1-0" in details
         assert "Placed here last" in details
@@ -223,6 +225,7 @@ def _remember(app: Extender) -> None:
     """Give the first device half an hour of history, and a pod that was placed there."""
     clock = iter(range(1_790_000_000, 1_790_001_800, 60))
     app._view.traces._wall = lambda: float(next(clock))
+    app._view.traces._samples.clear()
     for _ in range(30):
         with pytest.raises(StopIteration):
             app._view.traces.round().send(None)

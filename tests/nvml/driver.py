@@ -70,7 +70,13 @@ class Driver:
 
     def announce(self, index: int, xid: int, gi: int = -1, ci: int = -1) -> None:
         """Let the driver announce an XID, seen in a GPU and compute instance where those are given."""
-        self._events.append(f"event {len(self._events) + 1} {index} {xid} {gi} {ci}")
+        self._announced += 1
+        self._events.append(f"event {self._announced} {index} {xid} {gi} {ci}")
+        self._write()
+
+    def forget_events(self) -> None:
+        """Announce what was announced to no process that comes later: a driver does not repeat itself."""
+        self._events.clear()
         self._write()
 
     def announce_layout_change(self, index: int) -> None:

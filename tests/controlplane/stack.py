@@ -53,6 +53,10 @@ class Asked(TypedDict, total=False):
     devices: int
 
 
+_WATCH_BACK_S = 60.0
+"""A watch that is cut again and again comes back after a pause that grows to half a minute."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """Everything that runs, in reach of a test."""
@@ -136,7 +140,7 @@ class Stack:
         self.proxy.clear()
         self.delete(*(each["metadata"]["name"] for each in self.pods()))
         wait_for("no pods are left", lambda: not self.pods())
-        wait_for("the books are empty", lambda: not booked(self.fleet()))
+        wait_for("the books are empty", lambda: not booked(self.fleet()), within_s=_WATCH_BACK_S)
         self.nodes.check()
         self.plane.check()
 

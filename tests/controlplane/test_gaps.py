@@ -54,7 +54,7 @@ def test_b5_pod_deleted_while_the_watch_is_down_frees_its_devices(stack: Stack) 
     assert holders(stack) == {first}
     stack.proxy.clear()
     stack.proxy.add(gone(), "GET", WATCH_OF_PODS, watch=True)  # only a relist shows the deletion
-    stack.wait_phase("whole")
+    stack.wait_phase("whole", within_s=60)
     assert holders(stack) == {uid(stack, "whole")} != {first}
     stack.check_books()
 
@@ -72,7 +72,7 @@ def test_b6_late_word_of_a_deleted_pod_frees_only_that_pod(stack: Stack, by_reli
     stack.proxy.clear()
     if by_relist:
         stack.proxy.add(gone(), "GET", WATCH_OF_PODS, watch=True)
-    wait_for("only the first is freed", lambda: holders(stack) == {uid(stack, "again")})
+    wait_for("only the first is freed", lambda: holders(stack) == {uid(stack, "again")}, within_s=60)
     stack.check_books()
 
 
@@ -85,9 +85,9 @@ def test_b7_share_of_a_terminating_pod_counts_through_a_restart_until_it_is_gone
     stack.extender.start()
     stack.extender.wait_ready()
     assert "deletionTimestamp" in stack.pod("leaves")["metadata"]
-    assert holders(stack) == {leaving}
+    wait_for("the agent reported, and the share shows", lambda: holders(stack) == {leaving})
     stack.create(pod("follows", devices=DEVICES))
     stack.wait_refusal("follows", "1 too few GPUs that nobody uses")
     stack.delete("leaves")
-    stack.wait_phase("follows")
+    stack.wait_phase("follows", within_s=60)
     assert holders(stack) == {uid(stack, "follows")}

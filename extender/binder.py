@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from extender.allocation import ALLOCATION_KEY, Injector, binding_annotations
+from extender.attempt import Attempt, Bound, PodChanged
 from extender.clock import Clock
 from extender.errors import (
     BoundElsewhere,
@@ -43,39 +43,14 @@ from extender.settings import Settings
 from extender.store import ClusterStore
 from extender.turns import Turns
 from extender.wire import BindArgs
-from scoring.request import Allocation, PodRequest
+from scoring.request import Allocation
 from scoring.status import Verdict
 
 _CONFLICT = 409
 _NOT_FOUND = 404
 _FIRST_PAUSE_S = 0.05
+_LEASE_POLL_S = 0.1
 _TRIES = 3  # of one bind, for a pod that changes between our read and our Binding
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A pod is on its node. ``allocation`` is None without devices of ours; ``is_repeat`` if it was there before."""
-
-    pod: Pod
-    node: str
-    allocation: Allocation | None
-    is_repeat: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One Binding to post: for which call, by when, with what, and on which reservation (None without devices)."""
-
-    args: BindArgs
-    deadline: float
-    pod: Pod
-    request: PodRequest
-    reservation: Reservation | None
-    annotations: dict[str, str]
-
-
-class _PodChanged(Exception):
-    """The pod is not as it was read any more, and nothing was written."""
 
 
 class Binder:
@@ -109,14 +84,14 @@ class Binder:
         """
         deadline = self._clock.now() + self._settings.bind_deadline_s
         async with self._turns.of(args.pod_uid):
-            self._check_active(deadline)
+            await self._wait_to_act(deadline)
             for _ in range(_TRIES):
                 pod = await self._live_pod(args)
                 if pod.spec.node_name:
                     return self._already_bound(pod, args)
                 try:
                     return await self._post(self._prepare(pod, args, deadline))
-                except _PodChanged:
+                except PodChanged:
                     continue
             raise NoLongerFits(f"the pod changed {_TRIES} times while it was bound")
 
@@ -136,9 +111,13 @@ class Binder:
 
     # One bind.
 
-    def _check_active(self, deadline: float) -> None:
-        if not self._may_act():
-            raise NotActive("this replica does not hold the lease")
+    async def _wait_to_act(self, deadline: float) -> None:
+        """Wait for the tenure that may be about to begin: a refusal sets the pod back by kube-scheduler's backoff."""
+        latest = deadline - self._settings.kube_timeout_s
+        while not self._may_act():
+            if self._clock.now() >= latest:
+                raise NotActive("this replica does not hold the lease")
+            await self._clock.sleep(_LEASE_POLL_S)
         if self._clock.now() >= deadline:
             raise NotActive("an earlier bind of this pod took all the time there was")
 
@@ -166,23 +145,23 @@ class Binder:
             raise BoundElsewhere(f"{name} is bound to this node: {seen.problem}")
         return Bound(pod, args.node, seen.allocation, is_repeat=True)
 
-    def _prepare(self, pod: Pod, args: BindArgs, deadline: float) -> _Attempt:
+    def _prepare(self, pod: Pod, args: BindArgs, deadline: float) -> Attempt:
         request = pod_request(pod, self._settings.key_prefix)
         policy = self._evaluations.policy_for(request)
         if not request.asks_gpu:
-            return _Attempt(args, deadline, pod, request, None, self._empty_annotations(pod))
+            return Attempt(args, deadline, pod, request, None, self._empty_annotations(pod))
         placing = Placing(identity(pod), request, args.node, policy, self._evaluations.outlook)
         reserved = self._store.assume(placing, self._clock.now())
         if isinstance(reserved, Verdict):
             raise NoLongerFits(reserved.reason.sentence if reserved.reason is not None else "no room")
         if request.plugin:
-            return _Attempt(args, deadline, pod, request, reserved, self._empty_annotations(pod))
+            return Attempt(args, deadline, pod, request, reserved, self._empty_annotations(pod))
         try:
             annotations = binding_annotations(pod, reserved.allocation, self._settings.key_prefix, self._injector)
         except BaseException:
             self._undo(reserved)
             raise
-        return _Attempt(args, deadline, pod, request, reserved, annotations)
+        return Attempt(args, deadline, pod, request, reserved, annotations)
 
     def _empty_annotations(self, pod: Pod) -> dict[str, str]:
         """Return our keys that a pod without devices carries or refers to, emptied."""
@@ -192,7 +171,7 @@ class Binder:
             del written[prefix + ALLOCATION_KEY]
         return written
 
-    async def _post(self, attempt: _Attempt) -> Bound:
+    async def _post(self, attempt: Attempt) -> Bound:
         args, reservation = attempt.args, attempt.reservation
         if not self._may_act():
             self._undo(reservation)
@@ -220,7 +199,7 @@ class Binder:
             case BindStatus.UNKNOWN:
                 return await self._unknown(attempt, outcome)
 
-    def _bound(self, attempt: _Attempt) -> Bound:
+    def _bound(self, attempt: Attempt) -> Bound:
         reservation = attempt.reservation
         if reservation is not None:
             self._store.confirm(reservation.token)
@@ -228,7 +207,7 @@ class Binder:
         allocation = reservation.allocation if reservation is not None and not attempt.request.plugin else None
         return Bound(attempt.pod, attempt.args.node, allocation)
 
-    async def _refused(self, attempt: _Attempt, outcome: BindOutcome) -> Bound:
+    async def _refused(self, attempt: Attempt, outcome: BindOutcome) -> Bound:
         """Undo, unless an earlier Binding of this pod has landed or still may: a conflict can be its echo."""
         reservation, has_changed = attempt.reservation, False
         was_in_doubt = self._is_in_doubt(reservation)
@@ -243,11 +222,11 @@ class Binder:
             has_changed = pod.metadata.resource_version != attempt.pod.metadata.resource_version
         self._undo(reservation)
         if outcome.code == _CONFLICT and has_changed:
-            raise _PodChanged
+            raise PodChanged
         reason = PodReplaced if outcome.code == _NOT_FOUND else NoLongerFits
         raise reason(f"the API server refused the binding: {outcome.message}")
 
-    async def _unknown(self, attempt: _Attempt, outcome: BindOutcome) -> Bound:
+    async def _unknown(self, attempt: Attempt, outcome: BindOutcome) -> Bound:
         """Keep the reservation and look a few times, the pauses doubling, for what became of the Binding."""
         self._doubt(attempt.reservation)
         pause_s = _FIRST_PAUSE_S

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from extender.binder import Bound
+from extender.attempt import Bound
 from extender.decisions import Decision, Verb
 from extender.evaluations import Judgement
 from extender.nodenames import SentNodes

@@ -254,6 +254,19 @@ async def test_a_replica_without_the_lease_binds_nothing() -> None:
     assert bench.kube.posted == 0
 
 
+async def test_a_tenure_that_is_about_to_begin_is_waited_for() -> None:
+    bench = Bench(pod("p", gpu_memory=8192), may_act=False)
+    sleep = bench.clock.sleep
+
+    async def begins_after_a_second(seconds: float) -> None:
+        await sleep(seconds)
+        bench.may_act = sum(bench.clock.slept) >= 1
+
+    bench.clock.sleep = begins_after_a_second  # type: ignore[method-assign]
+    assert (await bench.bind()).node
+    assert bench.kube.posted == 1
+
+
 async def test_a_lease_that_is_lost_before_the_write_undoes_the_reservation() -> None:
     bench = Bench(pod("p", gpu_memory=8192))
     real = bench.kube.get_pod

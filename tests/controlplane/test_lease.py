@@ -3,6 +3,7 @@
 A kubelet would stop a kube-scheduler whose liveness probe fails; here the test does what kubelet does.
 """
 
+import itertools
 import time
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ pytestmark = [
 PODS = "/api/v1/namespaces/default/pods"
 PERIOD_S, FAILURES = 2.0, 3
 WITHIN_S = 20.0
+SERIAL = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +52,8 @@ def act_as_kubelet(pair: Pair) -> None:
     assert failures == FAILURES
 
 
-def create(installed: Installed, name: str, *, memory: int = 4096, priority: str = "", uuid: str = "") -> None:
-    """Create a pod as the webhook would leave it, on one device where its ``uuid`` is given."""
+def create(installed: Installed, name: str, *, memory: int = 4096, priority: str = "", uuid: str = "") -> str:
+    """Create a pod as the webhook would leave it, on one device where its ``uuid`` is given; return its name."""
     path = "metadata.annotations['tangram.dev/devices-main']"
     shown = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
     limits = {"tangram.dev/gpu-memory": str(memory)}
@@ -63,6 +65,7 @@ def create(installed: Installed, name: str, *, memory: int = 4096, priority: str
     if uuid:
         metadata["annotations"] = {"tangram.dev/gpu-uuid": uuid}
     installed.plane.api.create(PODS, {"metadata": metadata, "spec": spec})
+    return name
 
 
 def wait_running(installed: Installed, name: str, within_s: float) -> None:
@@ -77,6 +80,8 @@ def roles(installed: Installed, pairs: dict[str, Pair]) -> tuple[Pair, Pair]:
     """Return the pair that holds the lease, and the other, which is made to run."""
     holder = wait_for("a pair holds the lease", lambda: pairs.get(installed.lease_holder()))
     (other,) = (each for each in pairs.values() if each is not holder)
+    if not other.extender.is_running():
+        other.extender.start()
     if not other.scheduler.is_running():
         other.extender.wait_until(other.is_ready, within_s=60)
         other.scheduler.start()
@@ -87,26 +92,26 @@ def test_pair_whose_extender_freezes_is_followed_within_twenty_seconds(
     installed: Installed, pairs: dict[str, Pair]
 ) -> None:
     holder, other = roles(installed, pairs)
-    create(installed, "before")
-    wait_running(installed, "before", 60)
+    wait_running(installed, create(installed, f"before-{next(SERIAL)}"), 60)
     holder.extender.freeze()
-    frozen_at = time.monotonic()
-    create(installed, "during")
-    act_as_kubelet(holder)
-    wait_running(installed, "during", WITHIN_S - (time.monotonic() - frozen_at))
-    assert installed.lease_holder() == other.name
-    holder.extender.thaw()
+    try:
+        frozen_at = time.monotonic()
+        during = create(installed, f"during-{next(SERIAL)}")
+        act_as_kubelet(holder)
+        wait_running(installed, during, WITHIN_S - (time.monotonic() - frozen_at))
+        assert installed.lease_holder() == other.name
+    finally:
+        holder.extender.thaw()
 
 
 def test_pair_that_is_killed_as_a_whole_is_followed_within_twenty_seconds(
     installed: Installed, pairs: dict[str, Pair]
 ) -> None:
     holder, other = roles(installed, pairs)
-    create(installed, "settled")
-    wait_running(installed, "settled", 60)
+    wait_running(installed, create(installed, f"settled-{next(SERIAL)}"), 60)
     holder.scheduler.kill()
     holder.extender.kill()
     killed_at = time.monotonic()
-    create(installed, "after")
-    wait_running(installed, "after", WITHIN_S - (time.monotonic() - killed_at))
+    after = create(installed, f"after-{next(SERIAL)}")
+    wait_running(installed, after, WITHIN_S - (time.monotonic() - killed_at))
     assert installed.lease_holder() == other.name

@@ -3,9 +3,10 @@
 Every call makes a connection of its own here, so each meets the leaf of that moment.
 """
 
+import asyncio
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,25 +30,39 @@ CALLS_BETWEEN = 40
 LIFE = timedelta(days=12)  # renewed after eight of them
 
 
-def closing(app: ASGIApp) -> ASGIApp:
-    """Return the application with every connection closed after one answer."""
+class Closing:
+    """The application with every connection closed after one answer; remembers the loop that serves it."""
 
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._loop = asyncio.get_running_loop()
+
         async def send_closing(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
-        await app(scope, receive, send_closing)
+        await self._app(scope, receive, send_closing)
 
-    return serve
+    def between_handshakes(self, act: Callable[[], bool]) -> bool:
+        """Call on the serving loop, where the extender's own task lives, and return what it returned."""
+
+        async def call() -> bool:
+            return act()
+
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(timeout=30)
 
 
 class RotatingServer(WebhookServer):
     """The webhooks with a leaf of our own authority, whose clock a test sets forward."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(closing(webhooks(a_door(fleet(a=[gpu(A100)])))), directory)
+        self._closing = Closing(webhooks(a_door(fleet(a=[gpu(A100)]))))
+        super().__init__(self._closing, directory)
         self._now = datetime.now(UTC) - timedelta(days=11)
         authority = make_authority("webhooks", self._now - timedelta(days=60))
         self.authority = authority.certificate_pem
@@ -61,7 +76,7 @@ class RotatingServer(WebhookServer):
     def pass_days(self, days: int) -> bool:
         """Set the clock forward and return whether there is a new leaf, as the extender's own task would make one."""
         self._now += timedelta(days=days)
-        return self._tls.reload()
+        return self._closing.between_handshakes(self._tls.reload)
 
     def serial(self) -> int:
         """Return the serial number of the leaf that a new connection is shown."""
@@ -78,7 +93,7 @@ def plane(start_control_plane: PlaneFactory) -> ControlPlane:
     return plane
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RotatingServer]:
     _, conditions = render(ensure("helm"), tmp_path_factory.mktemp("chart"))
     with RotatingServer(tmp_path_factory.mktemp("webhook")) as server:

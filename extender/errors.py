@@ -14,6 +14,7 @@ What a pod asks is judged by ``scoring`` (``InvalidRequest``); that a pod fits n
     ├── ViewersOnly             pods' names were asked for by nobody who may read them (in ``viewers``)
     ├── CannotJudge             a question about a pod and a node that has no answer (in ``insight``)
     ├── HistoryUnavailable      what is kept of past attempts cannot be read (in ``history``)
+    ├── EvictionUnderWay        others are evicted for this pod already, and the books do not show it yet
     ├── BindError               a placement was lost before it was written
     │   ├── PodReplaced             another pod lives under that name now
     │   ├── BoundElsewhere          the pod already runs on another node
@@ -114,6 +115,16 @@ class NotAllowed(ExtenderError):
     def __init__(self, status: int, message: str) -> None:
         self.status = status
         super().__init__(message)
+
+
+class EvictionUnderWay(ExtenderError):
+    """Pods were evicted for this one just now, perhaps on ``node``, and the books do not show their end yet."""
+
+    code = "EvictionUnderWay"
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        super().__init__("pods are being evicted for this pod already; it is tried again when they are gone")
 
 
 class BindError(ExtenderError):

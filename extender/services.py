@@ -12,6 +12,7 @@ from extender.binder import Binder
 from extender.clock import Clock
 from extender.decisions import Decisions
 from extender.evaluations import Evaluations, Judgement
+from extender.evictions import Evictions
 from extender.insight import Insight
 from extender.metrics import Metrics
 from extender.readiness import Readiness
@@ -70,4 +71,5 @@ class Services:
     metrics: Metrics
     insight: Insight
     memos: Memos = field(default_factory=Memos)
+    evictions: Evictions = field(default_factory=Evictions)
     viewers: Viewers = everyone

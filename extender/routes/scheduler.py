@@ -15,7 +15,7 @@ import structlog
 
 from extender import wire
 from extender.decisions import Verb
-from extender.errors import ExtenderError, NotActive
+from extender.errors import EvictionUnderWay, ExtenderError, NotActive
 from extender.evaluations import Judgement
 from extender.nodenames import UNKNOWN_ROW, NodeNames, SentNodes
 from extender.objects import Pod
@@ -96,7 +96,9 @@ class SchedulerRoutes:
         self._check_deciding()
         services = self._services
         request = pod_request(args.pod, services.settings.key_prefix)
+        self._check_evictions(args.pod.metadata.uid, started)
         kept = worthwhile_victims(identity(args.pod), request, args.victims, services.store, services.evaluations)
+        services.evictions.allow(args.pod.metadata.uid, kept, started)
         self._recorder.preempted(args.pod, len(args.victims), kept, started)
         return wire.preempt_answer(kept)
 
@@ -118,6 +120,15 @@ class SchedulerRoutes:
         fleet = services.store.snapshot()
         services.evaluations.note(pod.metadata.uid, request, fleet)
         return services.evaluations.judge(request, fleet, services.store.kept_from(identity(pod)))
+
+    def _check_evictions(self, uid: str, now: float) -> None:
+        """Raise EvictionUnderWay while victims of this pod are on their way out; it is woken to ask again."""
+        try:
+            self._services.evictions.check(uid, self._services.store.ledger, now)
+        except EvictionUnderWay as error:
+            self._services.waker.note_refusal()
+            self._services.waker.note_growth(error.node, by_pod_end=False)
+            raise
 
     def _check_deciding(self) -> None:
         missing = self._services.readiness.missing(self._services.clock.now())

@@ -74,5 +74,5 @@ KUBERNETES := 1.34.4 1.35.4 1.36.3 1.37.2
 test-matrix: .venv/ready ## the main job on each supported Kubernetes (needs Go, minutes each); KUBERNETES=1.35.4 takes one
 	@for version in $(KUBERNETES); do \
 	    echo "== Kubernetes $$version"; \
-	    TANGRAM_KUBERNETES=$$version $(BIN)/pytest tests/controlplane/test_matrix.py $(ARGS) || exit 1; \
+	    KUBERNETES_VERSION=$$version $(BIN)/pytest tests/controlplane/test_matrix.py $(ARGS) || exit 1; \
 	done

@@ -1,6 +1,6 @@
 """The main job on one version of Kubernetes: a pod is placed, one is refused, one preempts, and the policies hold.
 
-`make test-matrix` runs this file for every supported version; the variable TANGRAM_KUBERNETES names the one.
+`make test-matrix` runs this file for every supported version; the variable KUBERNETES_VERSION names the one.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.controlplane.stack import EXTENDER, PODS, PREFIX, Stack, open_stack, 
 
 NEEDED = ("etcd", "kube-apiserver", "kube-scheduler")
 NODES = ("gpu-a", "gpu-b")
-VERSION = os.environ.get("TANGRAM_KUBERNETES") or KUBERNETES_VERSION
+VERSION = os.environ.get("KUBERNETES_VERSION") or KUBERNETES_VERSION
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from extender.advertiser import Advertiser
 from extender.alarms import INTERVAL_S as ALARM_INTERVAL_S
 from extender.alarms import Alarms
 from extender.allocation import Injector
+from extender.at_once import AtOnceRoute
 from extender.binder import Binder
 from extender.clock import Clock, SystemClock
 from extender.decisions import Decisions
@@ -44,7 +45,7 @@ from extender.routes.insight import for_viewers_only, insight_router
 from extender.routes.ops import ops_router
 from extender.routes.pages import page_routes
 from extender.routes.raw import FrontDoor, RawRoute
-from extender.routes.reports import Guard, ReportRoutes, anyone
+from extender.routes.reports import Anyone, Guard, ReportRoutes
 from extender.routes.scheduler import SchedulerRoutes
 from extender.services import Services
 from extender.settings import Settings
@@ -77,7 +78,7 @@ class Surroundings:
     source: ListWatch | None = None
     clock: Clock = field(default_factory=SystemClock)
     may_act: Callable[[], bool] = lambda: True
-    guard: Guard = anyone
+    guard: Guard = field(default_factory=Anyone)
     viewers: Viewers = everyone
     injector: Injector = Injector.ENVIRONMENT
 
@@ -103,6 +104,9 @@ class Extender:
         self._reflectors: tuple[ReflectorThread[Node] | ReflectorThread[Pod], ...] = ()
         expose_state(self.services, self._view.waiting, self._reflector_stats)
         self.web = web
+        self._reports = ReportRoutes(self.services, around.guard)
+        report = AtOnceRoute(self._reports.report_at_once, settings.max_report_body_bytes)
+        self.at_once: Mapping[str, AtOnceRoute] = {"/v1/reports": report}
         self._door = FrontDoor(self._raw_routes(settings), web)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -147,14 +151,13 @@ class Extender:
 
     def _raw_routes(self, settings: Settings) -> dict[str, RawRoute]:
         scheduler = SchedulerRoutes(self.services)
-        reports = ReportRoutes(self.services, self._around.guard)
         limit = settings.max_scheduler_body_bytes
         return {
             "/v1/filter": RawRoute(scheduler.filter, limit),
             "/v1/prioritize": RawRoute(scheduler.prioritize, limit),
             "/v1/preempt": RawRoute(scheduler.preempt, limit),
             "/v1/bind": RawRoute(scheduler.bind, limit),
-            "/v1/reports": RawRoute(reports.report, settings.max_report_body_bytes),
+            "/v1/reports": RawRoute(self._reports.report, settings.max_report_body_bytes),
             **admission_routes(
                 door(settings, self.services.evaluations.policies, self.services.store.snapshot),
                 counting(self.services.metrics.registry),

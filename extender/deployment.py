@@ -74,7 +74,7 @@ class Replica:
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; KubeError or UnusableAuthority where no certificates are to be had."""
         tls, trusted = await self._certificates()
-        listeners = Listeners(self.app, listeners_of(self._deployment, tls))
+        listeners = Listeners(self.app, listeners_of(self._deployment, tls), at_once=self.app.at_once)
         listeners.bind()
         trust = TrustKeeper(self._objects, self._deployment, trusted, self._clock)
         jobs = [Rotation(tls, self._clock).run(), self.lead.run(), trust.run()]

@@ -139,11 +139,19 @@ class Identities:
         if isinstance(token, Refusal):
             return token
         key = hashlib.sha256(token.encode()).digest()
+        return self._recall(key) or await self._ask_once(key, token)
+
+    def recalled(self, headers: Headers) -> TokenIdentity | Refusal | None:
+        """Return what is known of the request's bearer token without asking; None for nothing."""
+        token = bearer_token(headers)
+        return token if isinstance(token, Refusal) else self._recall(hashlib.sha256(token.encode()).digest())
+
+    def _recall(self, key: bytes) -> TokenIdentity | Refusal | None:
         known = self._remembered.get(key)
-        if known is not None and self._clock.now() < known.until:
-            self._remembered.move_to_end(key)
-            return known.identity
-        return await self._ask_once(key, token)
+        if known is None or self._clock.now() >= known.until:
+            return None
+        self._remembered.move_to_end(key)
+        return known.identity
 
     async def _ask_once(self, key: bytes, token: str) -> TokenIdentity | Refusal:
         """Share one TokenReview among all who ask about the same token; a caller that hangs up ends it for none."""
@@ -199,7 +207,12 @@ class AgentGuard:
         self._account = account
         self.refusals = refusal_counter("tangram_extender_agent_refusals", "Agent reports refused, by reason")
 
-    async def __call__(self, headers: Headers, node: str) -> None:
+    def is_known(self, headers: Headers, node: str) -> bool:
+        """Return whether the caller may report for ``node``, as far as that is remembered."""
+        identity = self._identities.recalled(headers)
+        return isinstance(identity, TokenIdentity) and self._judge(identity, node) is None
+
+    async def check(self, headers: Headers, node: str) -> None:
         """Return if the caller may report for ``node``; raise NotAllowed if not."""
         identity = await self._identities.who(headers)
         refusal = identity if isinstance(identity, Refusal) else self._judge(identity, node)

@@ -27,8 +27,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.lifespan.on import LifespanOn
 
+from extender.at_once import AtOnceRoute, served_at_once
 from extender.certificates import Audience
-from extender.gathering import GatheringProtocol
 
 KEEP_ALIVE_S = 120
 """kube-scheduler's client keeps idle connections for 90 s and does not repeat a call on one that is being closed."""
@@ -93,11 +93,17 @@ class _Server(uvicorn.Server):
 class Listeners:
     """Serves the application on all listeners until told to stop; its lifespan runs once, around all of them."""
 
-    def __init__(self, app: ASGIApp, listeners: Sequence[Listener], grace_s: int = 10) -> None:
-        """``grace_s`` seconds are given to requests under way when stopping."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        listeners: Sequence[Listener],
+        grace_s: int = 10,
+        at_once: Mapping[str, AtOnceRoute] | None = None,
+    ) -> None:
+        """``grace_s`` seconds are given to requests under way when stopping; ``at_once`` by path, as in ``at_once``."""
         self._app = app
         self._listeners = tuple(listeners)
-        self._servers = tuple(_Server(_config(app, listener, grace_s)) for listener in self._listeners)
+        self._servers = tuple(_Server(_config(app, listener, grace_s, at_once or {})) for listener in self._listeners)
         self._sockets: list[socket.socket] = []
 
     def bind(self) -> Mapping[Audience, tuple[str, int]]:
@@ -161,11 +167,12 @@ class Listeners:
         await asyncio.gather(*tasks)
 
 
-def _config(app: ASGIApp, listener: Listener, grace_s: int) -> uvicorn.Config:
+def _config(app: ASGIApp, listener: Listener, grace_s: int, at_once: Mapping[str, AtOnceRoute]) -> uvicorn.Config:
+    of_listener = {path: route for path, route in at_once.items() if audience_of(path) in listener.audiences}
     config = uvicorn.Config(
         PathFilter(app, listener.audiences),
         loop="uvloop",
-        http=GatheringProtocol,
+        http=served_at_once(of_listener),
         ws="none",
         lifespan="off",
         workers=1,

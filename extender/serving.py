@@ -9,7 +9,7 @@ from __future__ import annotations
 import uvicorn
 
 from extender.app import Extender
-from extender.gathering import GatheringProtocol
+from extender.at_once import served_at_once
 from extender.settings import Settings
 
 KEEP_ALIVE_S = 120
@@ -27,7 +27,7 @@ def server_for(app: Extender, settings: Settings) -> uvicorn.Server:
             host=settings.host,
             port=settings.port,
             loop="uvloop",
-            http=GatheringProtocol,
+            http=served_at_once(app.at_once),
             ws="none",
             workers=1,
             backlog=BACKLOG,

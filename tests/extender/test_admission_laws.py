@@ -103,8 +103,9 @@ class TestWhatIsWritten:
         changed = decoded(patched(pod, answered(opinion)))
         asking = {ask.name for ask in request.containers}
         for container in changed.all_containers():
-            (found,) = [each for each in container.env or () if each.name == "NVIDIA_VISIBLE_DEVICES"]
-            assert (found.value == "void") == (container.name not in asking)
+            found = [each.value for each in container.env or () if each.name == "NVIDIA_VISIBLE_DEVICES"]
+            assert found  # an author may say "void" more than once; the last one counts, and all are the same
+            assert {value == "void" for value in found} == {container.name not in asking}
             assert bool(claimed_keys(container)) == (container.name in asking)
 
     @given(pods())

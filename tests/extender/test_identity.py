@@ -83,7 +83,7 @@ def refused(reviews: Reviews, headers: dict[bytes, bytes], node: str = "a") -> t
     """Report for a node, and return status and counted reason of the refusal."""
     guard = AgentGuard(Identities(reviews, ManualClock()), AGENT)
     with pytest.raises(NotAllowed) as caught:
-        run(lambda: guard(headers, node))
+        run(lambda: guard.check(headers, node))
     counted = [reason for reason in Refusal if guard.refusals.labels(reason.value)._value.get() == 1]
     assert len(counted) == 1
     return caught.value.status, counted[0]
@@ -91,7 +91,7 @@ def refused(reviews: Reviews, headers: dict[bytes, bytes], node: str = "a") -> t
 
 def test_agent_reports_for_its_own_node() -> None:
     guard = AgentGuard(Identities(Reviews(good=of_node("a")), ManualClock()), AGENT)
-    run(lambda: guard(bearer("good"), "a"))
+    run(lambda: guard.check(bearer("good"), "a"))
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class Mode(StrEnum):
     MIG = "mig"
 
 
-class Mig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Mig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A MIG instance: its parent, and its profile as the driver names it (``1g.10gb``)."""
 
     parent_uuid: str
@@ -64,7 +64,7 @@ class Mig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     placement_size: int | None = None
 
 
-class MigProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MigProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A shape that instances of a split GPU can have, from its driver; the true size, which the name only rounds.
 
     ``max_count``    instances of this profile on an empty GPU
@@ -78,7 +78,7 @@ class MigProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     placements: tuple[tuple[int, int], ...] = ()
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One schedulable device: a physical GPU that is not split, or a MIG instance.
 
     ``total_mib``         memory as NVML reports it
@@ -120,7 +120,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pci_bus_id: str = ""
 
 
-class PluginResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PluginResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One resource of NVIDIA's device plugin on this node: replicas in all, handed out, and the devices behind it."""
 
     resource: str
@@ -129,7 +129,7 @@ class PluginResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     uuids: tuple[str, ...] = ()
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What one pod really uses of one device."""
 
     pod_uid: str
@@ -139,7 +139,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sm_ratio: float | None = None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Everything an agent knows about its node at one moment."""
 
     version: int
@@ -157,7 +157,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bookings_generation: int | None = None
 
 
-class Booking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Booking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One share of one container on this node, as the extender's books have it."""
 
     pod_uid: str
@@ -170,7 +170,7 @@ class Booking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: str = "time-slicing"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What the extender answers to a report.
 
     ``bookings`` is absent when the agent already has ``bookings_generation``.

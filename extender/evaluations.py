@@ -23,6 +23,7 @@ from scoring.catalog import DeviceKind
 from scoring.errors import InvalidRequest
 from scoring.feasibility import reason_number
 from scoring.fleet import ByteArray, Fleet, FloatArray
+from scoring.native import Native
 from scoring.outlook import Outlook
 from scoring.pipeline import evaluate
 from scoring.policies.load import WORTH_REFRESHING, LoadValues
@@ -61,7 +62,7 @@ class Evaluations:
     """Judges requests against fleets; knows the policies and what demand to expect."""
 
     def __init__(self, settings: Settings) -> None:
-        self._policies = build_policies(settings.policies)
+        self._policies = build_policies(settings.policies, Native.load() if settings.helper else None)
         self._default = settings.policy
         self._kept = settings.evaluations_kept
         self._standings: OrderedDict[_Key, Standing] = OrderedDict()

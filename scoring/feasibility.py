@@ -22,7 +22,7 @@ from scoring.fleet import BoolArray, ByteArray, Fleet, NodeState
 from scoring.ground import Ground
 from scoring.needs import takes_whole_device
 from scoring.phases import phases
-from scoring.request import SharingMode
+from scoring.request import ContainerAsk, PodRequest, SharingMode
 from scoring.status import Code, Reason
 
 REASONS: tuple[Reason, ...] = tuple(Reason)
@@ -73,7 +73,7 @@ def shortfall(ground: Ground, at: int) -> Verdicts:
     usable = masks.usable & sized
     has_memory = usable & (need.mib <= ground.free_mib)
     has_both = has_memory & (need.milli <= ground.free_milli)
-    memory_reason, compute_reason = _shortages(ground, at)
+    memory_reason, compute_reason = shortage_reasons(ground.request, ground.asks[at])
     steps: Steps = (
         (_enough(masks.present, 1), Code.UNRESOLVABLE, Reason.NO_DEVICES),
         (_enough(masks.present, count), Code.UNRESOLVABLE, Reason.TOO_FEW_DEVICES),
@@ -97,9 +97,9 @@ def judged(fleet: Fleet, steps: Steps) -> Verdicts:
     return code, reason
 
 
-def _shortages(ground: Ground, at: int) -> tuple[Reason, Reason]:
+def shortage_reasons(request: PodRequest, ask: ContainerAsk) -> tuple[Reason, Reason]:
     """Return the reasons for too little memory and compute: no untouched device, where only whole ones will do."""
-    if ground.asks[at].is_whole or ground.request.sharing == {SharingMode.EXCLUSIVE}:
+    if ask.is_whole or request.sharing == {SharingMode.EXCLUSIVE}:
         return Reason.NO_FREE_DEVICE, Reason.NO_FREE_DEVICE
     return Reason.INSUFFICIENT_MEMORY, Reason.INSUFFICIENT_COMPUTE
 

@@ -16,11 +16,12 @@ from scoring.candidates import over_devices
 from scoring.exact import STEPS, Node, search
 from scoring.feasibility import one_by_one, reason_number
 from scoring.fleet import BoolArray, ByteArray, DeviceState, Fleet, FloatArray
-from scoring.greedy import NO_SLOT, Found, Slots, place_greedily
+from scoring.greedy import NO_SLOT, Found, Slots, pick, place_greedily
 from scoring.ground import Ground, survey
 from scoring.outlook import Outlook
 from scoring.registry import Policy
 from scoring.request import PodRequest, Topology
+from scoring.standing import can_stand, stand, values
 from scoring.status import Code, Reason
 
 STEPS_OF_ALL = 100_000
@@ -53,6 +54,8 @@ def place(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -
     Linear in devices times the devices asked; exact searches add a bounded part for nodes where a request of several
     containers is tight. Raises ValueError for a request without devices.
     """
+    if policy.helper is not None and can_stand(request):
+        return _place_one(request, fleet, policy, outlook)
     ground = survey(request, fleet, policy, outlook)
     code, reason = one_by_one(ground)
     if not (code == Code.FIT).any():
@@ -65,6 +68,18 @@ def place(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -
     fits = code == Code.FIT
     slots = tuple(np.where(fits, chosen, np.int16(NO_SLOT)) for chosen in found.slots)
     return Placements(code, reason, np.where(fits, np.minimum(found.score, 1), np.float32(0)), slots)
+
+
+def _place_one(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> Placements:
+    """Place a request whose evaluation has a lasting part: one ask that needs no more than devices that fit."""
+    standing = stand(request, fleet, policy, outlook)
+    fits = standing.code == Code.FIT
+    if not fits.any():
+        return Placements(standing.code, standing.reason, np.zeros(len(fleet), np.float32), ())
+    value, count = values(standing, request, fleet, policy, outlook), request.containers[0].count
+    slots, score, _ = pick(fleet, request.topology, count, standing.fits, value, value)
+    chosen = np.where(fits, slots, np.int16(NO_SLOT))
+    return Placements(standing.code, standing.reason, np.where(fits, np.minimum(score, 1), np.float32(0)), (chosen,))
 
 
 def _settle(ground: Ground, found: Found, doubtful: Rows) -> Found:

@@ -17,8 +17,10 @@ from scoring.feasibility import one_by_one
 from scoring.fleet import BoolArray, ByteArray, Fleet, FloatArray
 from scoring.greedy import pick
 from scoring.ground import survey
+from scoring.helper import Helper, Question
 from scoring.needs import Need
 from scoring.outlook import Outlook
+from scoring.policies.load import load_value
 from scoring.registry import Policy
 from scoring.request import PodRequest, Topology
 from scoring.status import Code
@@ -53,6 +55,12 @@ def can_stand(request: PodRequest) -> bool:
 
 def stand(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> Standing:
     """Work the lasting part out for every node."""
+    helped = _helped(request, fleet, policy, outlook)
+    if helped is not None:
+        helper, question = helped
+        columns = _blank(fleet)
+        helper.stand(question, np.arange(len(fleet)), columns)
+        return columns
     ground = survey(request, fleet, policy, outlook)
     code, reason = one_by_one(ground)
     fits = ground.fits(0, ground.free_mib, ground.free_milli)
@@ -71,13 +79,16 @@ def stand_again(
         before = _grown(before, width, count)
     if not len(rows):
         return replace(before, generation=fleet.generation)
-    found = stand(request, fleet.take(rows), policy, outlook)
-    columns = {}
-    for name in _COLUMNS:
-        column = getattr(before, name).copy()
-        column[..., rows] = getattr(found, name)
-        columns[name] = column
-    return Standing(fleet.generation, **columns)
+    after = Standing(fleet.generation, **{name: getattr(before, name).copy() for name in _COLUMNS})
+    helped = _helped(request, fleet, policy, outlook)
+    if helped is not None:
+        helper, question = helped
+        helper.stand(question, rows, after)
+    else:
+        found = stand(request, fleet.take(rows), policy, outlook)
+        for name in _COLUMNS:
+            getattr(after, name)[..., rows] = getattr(found, name)
+    return after
 
 
 def scores(
@@ -86,23 +97,69 @@ def scores(
     fleet: Fleet,
     policy: Policy,
     outlook: Outlook,
-    load_value: FloatArray | None = None,
+    loads: FloatArray | None = None,
 ) -> FloatArray:
     """Return the score of every node as it is now, 0 where nothing fits, shape (nodes,).
 
-    ``load_value`` is what ``policies.load`` says of the fleet's devices, where the caller knows it.
+    ``loads`` is what ``policies.load`` says of the fleet's devices, where the caller knows it.
     """
+    count = request.containers[0].count
+    helped = _helped(request, fleet, policy, outlook)
+    if helped is not None and count == 1:
+        helper, question = helped
+        return helper.scores(question, standing, _loads(fleet, loads))
+    value = values(standing, request, fleet, policy, outlook, loads)
+    if count == 1:
+        score = np.where(standing.fits, value, np.float32(0)).max(axis=0)
+    else:
+        _, score, _ = pick(fleet, request.topology, count, standing.fits, value, value)
+    fits = standing.code == Code.FIT
+    return np.where(fits, np.minimum(score, np.float32(1)), np.float32(0))
+
+
+def values(
+    standing: Standing,
+    request: PodRequest,
+    fleet: Fleet,
+    policy: Policy,
+    outlook: Outlook,
+    loads: FloatArray | None = None,
+) -> FloatArray:
+    """Return the value of every device as it is now; where the ask does not fit it means nothing."""
+    helped = _helped(request, fleet, policy, outlook)
+    if helped is not None:
+        helper, question = helped
+        return helper.values(question, standing, _loads(fleet, loads))
     ask = request.containers[0]
     nothing = Need(fleet.booked_mib, fleet.booked_milli, standing.fits)
     rest, left = standing.rest_milli.astype(np.int32), standing.left_milli.astype(np.int32)
-    view = Candidates(request, ask, fleet, outlook, nothing, standing.fits, rest, left, load_value)
-    value = standing.value + policy.passing_value(view)
-    if ask.count == 1:
-        score = np.where(standing.fits, value, np.float32(0)).max(axis=0)
-    else:
-        _, score, _ = pick(fleet, request.topology, ask.count, standing.fits, value, value)
-    fits = standing.code == Code.FIT
-    return np.where(fits, np.minimum(score, np.float32(1)), np.float32(0))
+    view = Candidates(request, ask, fleet, outlook, nothing, standing.fits, rest, left, loads)
+    value: FloatArray = standing.value + policy.passing_value(view)
+    return value
+
+
+def _helped(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> tuple[Helper, Question] | None:
+    """Return the policy's helper with what to ask it, where it can do the work."""
+    question = Question(request, fleet, policy.weights, outlook)
+    return (policy.helper, question) if policy.helper is not None and policy.helper.can_do(question) else None
+
+
+def _loads(fleet: Fleet, known: FloatArray | None) -> FloatArray:
+    return load_value(fleet) if known is None else known
+
+
+def _blank(fleet: Fleet) -> Standing:
+    """Return columns for every row, to be filled in."""
+    shape = fleet.kind.shape
+    return Standing(
+        fleet.generation,
+        np.empty(len(fleet), np.uint8),
+        np.empty(len(fleet), np.uint8),
+        np.empty(shape, np.bool_),
+        np.empty(shape, np.float32),
+        np.empty(shape, np.int16),
+        np.empty(shape, np.int16),
+    )
 
 
 _COLUMNS = ("code", "reason", "fits", "value", "rest_milli", "left_milli")

@@ -4,7 +4,7 @@
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /build
 RUN python -m venv /opt/tangram && /opt/tangram/bin/pip install --no-cache-dir hatchling
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml hatch_build.py requirements.lock README.md LICENSE ./
 RUN sed -e '/^ *--hash/d' -e 's/ *\\$//' requirements.lock > constraints.txt
 COPY scoring scoring
 COPY extender extender

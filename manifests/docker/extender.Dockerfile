@@ -1,10 +1,11 @@
 # syntax=docker/dockerfile:1
 # The extender: no shell, no package manager, not root. Build from the repository's root:
 #   docker build -f manifests/docker/extender.Dockerfile -t tangram/extender:dev .
-FROM python:3.11-slim-bookworm AS build
+# Not the slim one: it has the compiler that makes the scoring helper.
+FROM python:3.11-bookworm AS build
 WORKDIR /build
 RUN python -m venv /opt/tangram && /opt/tangram/bin/pip install --no-cache-dir hatchling
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml hatch_build.py requirements.lock README.md LICENSE ./
 # The lock holds every extra; only what the wheel asks for is installed, at the lock's versions.
 RUN sed -e '/^ *--hash/d' -e 's/ *\\$//' requirements.lock > constraints.txt
 COPY scoring scoring

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scoring.candidates import Candidates, Values
+from scoring.catalog import DeviceKind
 
 CHEAPEST = 0.05
 DEAREST = 64.0
@@ -16,8 +17,12 @@ def sufficiency(candidates: Candidates) -> Values:
 
     A MIG instance costs its part of its GPU, so the smallest sufficient instance comes first.
     """
-    fleet = candidates.fleet
-    value = np.ones(len(fleet.kinds) + 1, np.float32)
-    cost = np.array([kind.cost for kind in fleet.kinds], np.float32)
+    return value_by_kind(candidates.fleet.kinds)[candidates.fleet.kind]
+
+
+def value_by_kind(kinds: tuple[DeviceKind, ...]) -> Values:
+    """Return the value of each kind, the last entry for absent devices."""
+    value = np.ones(len(kinds) + 1, np.float32)
+    cost = np.array([kind.cost for kind in kinds], np.float32)
     value[:-1] = 1.0 - np.log(np.clip(cost, CHEAPEST, DEAREST) / CHEAPEST) / np.log(DEAREST / CHEAPEST)
-    return value[fleet.kind]
+    return value

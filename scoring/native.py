@@ -1,0 +1,253 @@
+"""What ``standing`` works out, by the helper in C instead of numpy: equal to the last bit (``tests/property``).
+
+Lays a fleet, an ask and an outlook out as the structs of ``native.c``. The layouts made last are kept, because the same
+fleet, shape and outlook are asked for again and again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.catalog import DeviceKind
+from scoring.eligibility import mode_matches
+from scoring.feasibility import reason_number, shortage_reasons
+from scoring.fleet import Fleet, FloatArray
+from scoring.helper import Lasting, Question, Weights
+from scoring.native_library import (
+    DEVICE_FIELDS,
+    MOST_WIDTH,
+    NODE_FIELDS,
+    SCORERS,
+    AskStruct,
+    Column,
+    FleetStruct,
+    OutlookStruct,
+    StandingStruct,
+    open_library,
+)
+from scoring.needs import takes_whole_device
+from scoring.outlook import Outlook
+from scoring.policies.foresight import CPU_NOISE
+from scoring.policies.preference import weight_by_kind
+from scoring.policies.sufficiency import value_by_kind
+from scoring.request import WHOLE_MILLI, PodRequest
+from scoring.status import Reason
+
+_MOST = np.iinfo(np.int32).max
+_MOST_DEVICES = np.iinfo(np.int16).max
+_ASKS_KEPT = 512
+_STEP_REASONS = (
+    Reason.NO_DEVICES,
+    Reason.TOO_FEW_DEVICES,
+    Reason.NO_MATCHING_DEVICE,
+    Reason.NO_SHARING_MODE,
+    Reason.DEVICE_TOO_SMALL,
+    Reason.NO_HEALTHY_DEVICE,
+)
+_NODE_REASONS = (Reason.NO_REPORT, Reason.NODE_CONFLICTED, Reason.UNKNOWN_NODE)
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A struct, and the arrays that it points into."""
+
+    struct: ctypes.Structure
+    held: tuple[Array, ...]
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.struct)
+
+
+class Native:
+    """The helper in C, with the layouts made last."""
+
+    def __init__(self, library: ctypes.PyDLL) -> None:
+        self._library = library
+        self._fleet: tuple[Fleet, _Laid] | None = None
+        self._outlook: tuple[Outlook, _Laid] | None = None
+        self._asks: dict[tuple[PodRequest, Weights], tuple[tuple[DeviceKind, ...], _Laid]] = {}
+
+    @classmethod
+    def load(cls) -> Native | None:
+        """Return the helper; None where there is none."""
+        library = open_library()
+        return None if library is None else cls(library)
+
+    def can_do(self, question: Question) -> bool:
+        """Return whether the helper knows all that the question needs."""
+        request, outlook = question.request, question.outlook
+        return (
+            question.fleet.width <= MOST_WIDTH
+            and request.containers[0].count <= _MOST_DEVICES
+            and 0 <= request.cpu_milli <= _MOST
+            and not request.conditions.names_devices
+            and all(name in SCORERS for name, _ in question.weights)
+            and (outlook.unusable is None) == (outlook.demand is None)
+            and (outlook.prospect is None or outlook.demand is not None)
+        )
+
+    def stand(self, question: Question, rows: npt.NDArray[np.intp], into: Lasting) -> None:
+        """Write the lasting part of these rows into columns; every other row stays as it is."""
+        wanted = np.ascontiguousarray(rows, np.int64)
+        laid, target = self._lay_out(question), _standing(into)
+        self._library.tangram_stand(
+            *(each.address for each in laid), wanted.ctypes.data, len(wanted), ctypes.addressof(target)
+        )
+
+    def scores(self, question: Question, lasting: Lasting, load_value: FloatArray) -> FloatArray:
+        """Return the score of every node for an ask of one device, 0 where it does not fit."""
+        score = np.empty(len(question.fleet), np.float32)
+        self._add_passing(question, lasting, load_value, score=score)
+        return score
+
+    def values(self, question: Question, lasting: Lasting, load_value: FloatArray) -> FloatArray:
+        """Return the value of every device, 0 where the ask does not fit."""
+        value = np.zeros(question.fleet.kind.shape, np.float32)
+        self._add_passing(question, lasting, load_value, value=value)
+        return value
+
+    def _add_passing(
+        self,
+        question: Question,
+        lasting: Lasting,
+        load_value: FloatArray,
+        *,
+        value: FloatArray | None = None,
+        score: FloatArray | None = None,
+    ) -> None:
+        laid, source = self._lay_out(question), _standing(lasting)
+        column, held = _column(load_value)
+        self._library.tangram_scores(
+            *(each.address for each in laid),
+            ctypes.addressof(source),
+            column,
+            None if value is None else value.ctypes.data,
+            None if score is None else score.ctypes.data,
+        )
+        del held  # The column points into it.
+
+    def _lay_out(self, question: Question) -> tuple[_Laid, _Laid, _Laid]:
+        """Return the three structs. Threads may come here at once, so what was kept is read once."""
+        fleet, outlook = self._fleet, self._outlook
+        if fleet is None or fleet[0] is not question.fleet:
+            fleet = self._fleet = question.fleet, _fleet(question.fleet)
+        if outlook is None or outlook[0] is not question.outlook:
+            outlook = self._outlook = question.outlook, _outlook(question.outlook)
+        return fleet[1], self._ask_of(question), outlook[1]
+
+    def _ask_of(self, question: Question) -> _Laid:
+        key, kinds = (question.request, question.weights), question.fleet.kinds
+        known = self._asks.get(key)
+        if known is not None and known[0] == kinds:
+            return known[1]
+        if len(self._asks) >= _ASKS_KEPT:
+            self._asks.clear()
+        laid = _ask(question.request, question.weights, kinds)
+        self._asks[key] = kinds, laid
+        return laid
+
+
+def _column(array: Array) -> tuple[Column, Array]:
+    if array.strides[-1] != array.itemsize:
+        array = np.ascontiguousarray(array)
+    return Column(array.ctypes.data, array.strides[0]), array
+
+
+def _fleet(fleet: Fleet) -> _Laid:
+    struct, held = FleetStruct(), []
+    struct.width = fleet.width
+    for name in DEVICE_FIELDS:
+        column, array = _column(getattr(fleet, name))
+        setattr(struct, name, column)
+        held.append(array)
+    for name in NODE_FIELDS:
+        array = np.ascontiguousarray(getattr(fleet, name))
+        setattr(struct, name, array.ctypes.data)
+        held.append(array)
+    return _Laid(struct, tuple(held))
+
+
+def _ask(request: PodRequest, weights: Weights, kinds: tuple[DeviceKind, ...]) -> _Laid:
+    ask = request.containers[0]
+    reasons = (*_STEP_REASONS, *shortage_reasons(request, ask), *_NODE_REASONS)
+    matches = [*(request.conditions.matches(kind) for kind in kinds), False]
+    arrays: dict[str, Array] = {
+        "kind_matches": np.array(matches, np.uint8),
+        "mode_matches": mode_matches(request).astype(np.uint8),
+        "takes_all": takes_whole_device(request, ask).astype(np.uint8),
+        "preference": weight_by_kind(request, kinds),
+        "sufficiency": value_by_kind(kinds),
+        "reasons": np.array([reason_number(reason) for reason in reasons], np.uint8),
+        "scorers": np.array([SCORERS.index(name) for name, _ in weights], np.int64),
+        "weights": np.array([weight for _, weight in weights], np.float32),
+    }
+    numbers = {
+        "count": ask.count,
+        "memory_mib": _amount(ask.memory_mib),
+        "compute_milli": _amount(ask.compute_milli),
+        "cpu_milli": request.cpu_milli,
+        "is_whole": ask.is_whole,
+        "kinds": len(kinds),
+        "scorers_count": len(weights),
+    }
+    return _laid(AskStruct(**numbers), arrays)
+
+
+def _amount(amount: int | None) -> int:
+    return -1 if amount is None else min(amount, _MOST)
+
+
+def _outlook(outlook: Outlook) -> _Laid:
+    demand, prospect = outlook.demand, outlook.prospect
+    if outlook.unusable is None or demand is None:
+        return _laid(OutlookStruct(), {})
+    slots = prospect.slots if prospect is not None else ()
+    numbers = {
+        "known": len(outlook.unusable) - 1,
+        "levels": len(outlook.cpu_levels),
+        "knows_demand": 1,
+        "several_count": len(outlook.several),
+        "cpu_per_device": demand.cpu_per_device,
+        "cpu_noise": demand.cpu_variance * CPU_NOISE,
+        "cpu_least": max(demand.cpu_per_device, 1),
+        "scale": np.sqrt(3) / np.pi,
+        "knows_prospect": prospect is not None,
+        "slots_count": len(slots),
+    }
+    arrays: dict[str, Array] = {
+        "cpu_levels": np.asarray(outlook.cpu_levels, np.int64),
+        "unusable": outlook.unusable,
+        "several": np.array(list(outlook.several), np.int64),
+        "several_weights": _stacked(list(outlook.several.values()), np.float32),
+        "worth": np.asarray(demand.worth, np.float32),
+        "scarce": prospect.short if prospect is not None else np.zeros(0, np.float32),
+        "slot_counts": np.array([shape.count for shape, _ in slots], np.int64),
+        "slot_cpu": np.array([shape.cpu_milli for shape, _ in slots], np.int64),
+        "slot_price": np.array([odds * shape.count * WHOLE_MILLI for shape, odds in slots], np.float32),
+        "slot_kinds": _stacked([shape.kinds for shape, _ in slots], np.uint8),
+    }
+    return _laid(OutlookStruct(**numbers), arrays)
+
+
+def _stacked(tables: Sequence[Array], dtype: type[np.generic]) -> Array:
+    return np.stack(tables).astype(dtype) if tables else np.zeros(0, dtype)
+
+
+def _laid(struct: ctypes.Structure, arrays: dict[str, Array]) -> _Laid:
+    held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    for name, array in held.items():
+        setattr(struct, name, array.ctypes.data)
+    return _Laid(struct, tuple(held.values()))
+
+
+def _standing(columns: Lasting) -> StandingStruct:
+    arrays = (columns.code, columns.reason, columns.fits, columns.value, columns.rest_milli, columns.left_milli)
+    return StandingStruct(*(array.ctypes.data for array in arrays), len(columns.code))

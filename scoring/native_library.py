@@ -1,0 +1,140 @@
+"""The optional helper in C: the compiled ``native.c`` beside this file, and how it is called.
+
+A build makes it where a compiler exists (``hatch_build.py``); without it numpy does the same work to the last bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sysconfig
+from pathlib import Path
+
+LIBRARY = f"_native-{sysconfig.get_platform()}.so"
+"""File name of the helper; the platform is in it, so that a checkout can hold those of several machines."""
+
+LAYOUT = 1
+"""Goes up with every change of a struct or a call: a helper of another layout is not used."""
+
+MOST_WIDTH = 1024
+"""Devices of one node beyond which the helper has no room."""
+
+SCORERS = ("foresight", "packing", "preference", "spread", "sufficiency", "topology", "load", "scarcity")
+"""Scorers that the helper knows, by the number that it knows them by."""
+
+
+DEVICE_FIELDS = (
+    "kind",
+    "device_state",
+    "mode",
+    "capacity_mib",
+    "capacity_milli",
+    "booked_mib",
+    "booked_milli",
+    "foreign_mib",
+    "numa",
+    "link",
+)
+"""Device columns of a fleet that the helper looks at."""
+
+NODE_FIELDS = ("node_state", "cpu_capacity_milli", "cpu_booked_milli")
+"""Node columns of a fleet that it looks at."""
+
+
+class Column(ctypes.Structure):
+    """A device column: address, and bytes from one slot to the next."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
+
+
+class FleetStruct(ctypes.Structure):
+    """``fleet`` of ``native.c``."""
+
+    _fields_ = (
+        ("width", ctypes.c_int64),
+        *((name, Column) for name in DEVICE_FIELDS),
+        *((name, ctypes.c_void_p) for name in NODE_FIELDS),
+    )
+
+
+class AskStruct(ctypes.Structure):
+    """``ask`` of ``native.c``."""
+
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("memory_mib", ctypes.c_int64),
+        ("compute_milli", ctypes.c_int64),
+        ("cpu_milli", ctypes.c_int64),
+        ("is_whole", ctypes.c_int64),
+        ("kind_matches", ctypes.c_void_p),
+        ("mode_matches", ctypes.c_void_p),
+        ("takes_all", ctypes.c_void_p),
+        ("preference", ctypes.c_void_p),
+        ("sufficiency", ctypes.c_void_p),
+        ("kinds", ctypes.c_int64),
+        ("reasons", ctypes.c_void_p),
+        ("scorers", ctypes.c_void_p),
+        ("weights", ctypes.c_void_p),
+        ("scorers_count", ctypes.c_int64),
+    )
+
+
+class OutlookStruct(ctypes.Structure):
+    """``outlook`` of ``native.c``."""
+
+    _fields_ = (
+        ("known", ctypes.c_int64),
+        ("levels", ctypes.c_int64),
+        ("knows_demand", ctypes.c_int64),
+        ("cpu_levels", ctypes.c_void_p),
+        ("unusable", ctypes.c_void_p),
+        ("several_count", ctypes.c_int64),
+        ("several", ctypes.c_void_p),
+        ("several_weights", ctypes.c_void_p),
+        ("worth", ctypes.c_void_p),
+        ("cpu_per_device", ctypes.c_float),
+        ("cpu_noise", ctypes.c_float),
+        ("cpu_least", ctypes.c_float),
+        ("scale", ctypes.c_float),
+        ("knows_prospect", ctypes.c_int64),
+        ("scarce", ctypes.c_void_p),
+        ("slots_count", ctypes.c_int64),
+        ("slot_counts", ctypes.c_void_p),
+        ("slot_cpu", ctypes.c_void_p),
+        ("slot_price", ctypes.c_void_p),
+        ("slot_kinds", ctypes.c_void_p),
+    )
+
+
+class StandingStruct(ctypes.Structure):
+    """``standing`` of ``native.c``."""
+
+    _fields_ = (
+        ("code", ctypes.c_void_p),
+        ("reason", ctypes.c_void_p),
+        ("fits", ctypes.c_void_p),
+        ("value", ctypes.c_void_p),
+        ("rest", ctypes.c_void_p),
+        ("left", ctypes.c_void_p),
+        ("nodes", ctypes.c_int64),
+    )
+
+
+def open_library(folder: Path | None = None) -> ctypes.PyDLL | None:
+    """Return the helper, None where none was built or this machine cannot load it.
+
+    Calls keep the interpreter's lock: they take less time than waiting for it again behind another thread.
+    """
+    path = (Path(__file__).parent if folder is None else folder) / LIBRARY
+    try:
+        library = ctypes.PyDLL(str(path))
+        layout = ctypes.c_int64.in_dll(library, "tangram_layout").value
+        stand, scores = library.tangram_stand, library.tangram_scores
+    except (OSError, AttributeError, ValueError):
+        return None
+    if layout != LAYOUT:
+        return None
+    pointer = ctypes.c_void_p
+    stand.argtypes = (pointer, pointer, pointer, pointer, ctypes.c_int64, pointer)
+    scores.argtypes = (pointer, pointer, pointer, pointer, Column, pointer, pointer)
+    stand.restype = scores.restype = None
+    return library

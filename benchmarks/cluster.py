@@ -77,21 +77,22 @@ def bench_cluster(nodes: int, *, half_full: bool = True, seed: int = 1) -> Itera
     for number, name in enumerate(names):
         api.create("nodes", "", node_object(name))
         if half_full:
-            for at, pod in enumerate(_bound_pods(name, PRODUCTS[number % len(PRODUCTS)])):
+            for at, pod in enumerate(bound_pods(name, PRODUCTS[number % len(PRODUCTS)])):
                 api.create("pods", NAMESPACE, pod | {"metadata": pod["metadata"] | {"name": f"p-{number}-{at}"}})
     with ServedApiServer(api) as served:
         port = free_port()
-        child = Child("extender", _environment(served.url, port))
+        child = Child("extender", product_environment(served.url, port))
         try:
             cluster = BenchCluster(port, names, api, child.process_id)
             wait_until_ready(port)
-            _push_reports(cluster, draw)
+            push_reports(cluster, draw)
             yield cluster
         finally:
             child.stop()
 
 
-def _environment(url: str, port: int) -> dict[str, str]:
+def product_environment(url: str, port: int) -> dict[str, str]:
+    """Return the settings of a product on an API server, everything by HTTP on one port."""
     return {
         "TANGRAM_API_SERVER": url,
         "TANGRAM_HOST": "127.0.0.1",
@@ -102,7 +103,8 @@ def _environment(url: str, port: int) -> dict[str, str]:
     }
 
 
-def _push_reports(cluster: BenchCluster, draw: random.Random) -> None:
+def push_reports(cluster: BenchCluster, draw: random.Random) -> None:
+    """Let every node report once; RuntimeError for an answer that is not 200."""
     with KeepAliveClient(cluster.port) as client:
         for index in range(len(cluster.names)):
             answer = client.post("/v1/reports", cluster.report(index, 1, draw))
@@ -147,7 +149,7 @@ def node_object(name: str) -> dict[str, object]:
     }
 
 
-def _bound_pods(node: str, product: str) -> Iterator[dict[str, object]]:
+def bound_pods(node: str, product: str) -> Iterator[dict[str, object]]:
     """Yield four pods that fill half of the node: each a half of two of its devices."""
     devices = _base_report(node, product).devices
     for first in range(0, DEVICES, 2):

@@ -55,6 +55,8 @@ class Bookkeeping(Records):
         if holding.allocation is not None:
             record.bookings_generation += 1
         self._write_amounts(record)
+        if not (holding.booked or holding.plugin or holding.problem or holding.allocation):
+            return  # Most pods hold CPU and memory only.
         if holding.plugin:
             self._write_replicas(record)
         slots = {uuid: slot for slot, uuid in enumerate(record.devices)}

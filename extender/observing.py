@@ -10,7 +10,7 @@ from extender.errors import InvalidAllocation
 from extender.holdings import DeviceBooking, ObservedPod, PodIdentity
 from extender.noderecord import NodeFacts
 from extender.objects import Container, Node, Pod
-from extender.podspec import PLUGIN_MIG_PREFIX, PLUGIN_RESOURCES, plugin_asks, pod_request
+from extender.podspec import PLUGIN_MIG_PREFIX, PLUGIN_RESOURCES, understood
 from extender.quantity import MIB, MOST_COUNTED, parse_quantity
 from extender.totals import COMPUTE, DEVICES, MEMORY
 from scoring.errors import InvalidRequest
@@ -29,7 +29,8 @@ def identity(pod: Pod) -> PodIdentity:
 
 def observe_pod(pod: Pod, prefix: str) -> ObservedPod:
     """Return what the store has to know of a pod. Never raises: what cannot be understood becomes a ``problem``."""
-    request, asks_gpu = _request(pod, prefix)
+    request, plugin = understood(pod, prefix)
+    asks_gpu = bool(request.containers) if request is not None else _names_ours(pod, prefix)
     allocation, problem = None, ""
     if pod.spec.node_name and prefix + ALLOCATION_KEY in pod.annotations:
         allocation, problem = _allocation(pod.annotations[prefix + ALLOCATION_KEY])
@@ -46,7 +47,7 @@ def observe_pod(pod: Pod, prefix: str) -> ObservedPod:
         booked=booked_devices(allocation, request) if allocation is not None else (),
         problem=problem,
         waits_for=_unscheduled(pod),
-        plugin=plugin_asks(pod, prefix),
+        plugin=plugin,
     )
 
 
@@ -87,15 +88,6 @@ def _unscheduled(pod: Pod) -> str:
     conditions = () if pod.spec.node_name else pod.status.conditions or ()
     words = (each.message for each in conditions if each.type == "PodScheduled" and each.status == "False")
     return next((text for text in words if text), "")
-
-
-def _request(pod: Pod, prefix: str) -> tuple[PodRequest | None, bool]:
-    """Return what a pod asks, None where that cannot be understood, and whether it asks for devices of ours at all."""
-    try:
-        request = pod_request(pod, prefix)
-    except InvalidRequest:
-        return None, _names_ours(pod, prefix)
-    return request, bool(request.containers)
 
 
 def _names_ours(pod: Pod, prefix: str) -> bool:

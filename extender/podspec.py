@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from extender.objects import Container, Pod
 
-__all__ = ["effective_totals", "parse_problems", "plugin_asks", "pod_request"]
+__all__ = ["effective_totals", "parse_problems", "pod_request", "understood"]
 
 PLUGIN_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
 PLUGIN_MIG_PREFIX = "nvidia.com/mig-"
@@ -88,9 +88,10 @@ def parse_problems(pod: Pod, prefix: str = DEFAULT_PREFIX) -> tuple[InvalidReque
     return _reading(pod, prefix).problems
 
 
-def plugin_asks(pod: Pod, prefix: str = DEFAULT_PREFIX) -> tuple[PluginAsk, ...]:
-    """Return what a pod asks of NVIDIA's device plugin, as far as it can be understood; never raises."""
-    return _reading(pod, prefix).request.plugin
+def understood(pod: Pod, prefix: str = DEFAULT_PREFIX) -> tuple[PodRequest | None, tuple[PluginAsk, ...]]:
+    """Return what a pod asks, None where it cannot be understood, and what of the plugin can be; never raises."""
+    reading = _reading(pod, prefix)
+    return None if reading.problems else reading.request, reading.request.plugin
 
 
 def _reading(pod: Pod, prefix: str) -> _Reading:

@@ -10,7 +10,7 @@ ALONE := tests/prometheus tests/browser
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-.venv/ready: requirements.lock pyproject.toml scripts/setup hatch_build.py scoring/native.c
+.venv/ready: requirements.lock pyproject.toml scripts/setup hatch_build.py scoring/native.c extender/names.c
 	@scripts/setup
 
 setup: .venv/ready ## install everything into .venv (done by every other target)

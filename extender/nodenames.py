@@ -5,6 +5,7 @@ The quoted names of a fleet are kept while its nodes stay the same, so that no n
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.namewords import UNKNOWN_ROW, Listed, NameWords
+from extender.native_names import NameTable
 from extender.wire import NodesArgs, quote
 from scoring.fleet import Fleet, Row
 
@@ -24,19 +26,34 @@ _WORTH_WORDS = 64
 
 @dataclass(frozen=True, slots=True)
 class SentNodes:
-    """The nodes of one call, in the order sent: row of each (UNKNOWN_ROW where we know none), and its quoted name."""
+    """The nodes of one call, in the order sent: row of each (UNKNOWN_ROW where we know none), and its quoted name.
+
+    ``table`` has the names where the helper knows them all; ``names_json`` need not be looked at then.
+    """
 
     rows: npt.NDArray[np.intp]
-    names_json: npt.NDArray[np.object_]
+    quoted: npt.NDArray[np.object_]
+    """Quoted names: one for each node sent, or, with a table, one for each row of the fleet."""
+    table: NameTable | None = None
+
+    @property
+    def names_json(self) -> npt.NDArray[np.object_]:
+        """Return the quoted name of each node."""
+        return self.quoted if self.table is None else self.quoted[self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 class NodeNames:
-    """Looks names up; remembers the names of the present fleet as look-ups and answers need them."""
+    """Looks names up; remembers the names of the present fleet as look-ups and answers need them.
 
-    def __init__(self) -> None:
+    With a ``helper`` (``native_names``) long lists of known names are looked up by it.
+    """
+
+    def __init__(self, helper: ctypes.PyDLL | None = None) -> None:
+        self._helper = helper
+        self._table: NameTable | None = None
         self._rows: Mapping[str, Row] | None = None
         self._quoted = np.empty(0, object)
         self._words: NameWords | None = None
@@ -48,6 +65,9 @@ class NodeNames:
         """
         if len(fleet) >= _WORTH_WORDS:
             quoted = self.quoted(fleet)
+            rows = self._table.find(args.names_json) if self._table is not None else None
+            if rows is not None:
+                return SentNodes(rows, quoted, self._table)
             if self._words is None:
                 self._words = NameWords(fleet.names, fleet.rows)
             found = self._words.find(args.names_json)
@@ -67,12 +87,16 @@ class NodeNames:
 
     def known(self, rows: npt.NDArray[np.intp], fleet: Fleet) -> SentNodes:
         """Return rows that were found before, with their quoted names."""
-        return SentNodes(rows, self.quoted(fleet)[rows])
+        quoted = self.quoted(fleet)
+        if self._table is not None and not (rows == UNKNOWN_ROW).any():
+            return SentNodes(rows, quoted, self._table)
+        return SentNodes(rows, quoted[rows])
 
     def quoted(self, fleet: Fleet) -> npt.NDArray[np.object_]:
         """Return the quoted name of every row."""
         if self._rows is not fleet.rows:
             self._rows, self._quoted, self._words = fleet.rows, quote(fleet.names), None
+            self._table = NameTable(self._helper, self._quoted.tolist()) if self._helper is not None else None
         return self._quoted
 
 

@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     ``deployment``            listeners, lease and identities of a replica in its cluster; see ``DeploymentSettings``
     ``history``               for how long explanations last, and where; see ``HistorySettings``
     ``mix_file``              mix of request shapes to plan for until enough pods were seen; see ``extender.mix_file``
-    ``helper``                whether the scoring helper in C is used where it was built; placements are the same
+    ``helper``                whether the helpers in C are used where they were built; answers are the same
     ``reports_wait_s``        after a start, decisions wait at most so long for the nodes known to have devices
     """
 

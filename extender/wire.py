@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from extender.errors import MalformedBody, NotCacheCapable
+from extender.native_names import NameTable
 from extender.objects import Pod
 from scoring.status import Code, Reason
 
@@ -172,14 +173,29 @@ def filter_answer_and_passed(
     names_json: NDArray[np.object_], codes: NDArray[np.integer], reasons: NDArray[np.integer]
 ) -> tuple[bytes, bytes]:
     """Return filter's answer as ``filter_answer_columns`` does, and the JSON array of the names that passed."""
+    groups = _grouped(names_json, _filter_keys(codes, reasons))
+    return _filter_answer({key: _entries(key, names) for key, names in groups})
+
+
+def filter_answer_by_table(
+    table: NameTable, rows: NDArray[np.intp], codes: NDArray[np.integer], reasons: NDArray[np.integer]
+) -> tuple[bytes, bytes]:
+    """Return the same as ``filter_answer_and_passed``, for nodes whose names are in a table."""
+    return _filter_answer(table.join(rows, _filter_keys(codes, reasons), b"", _REFUSED))
+
+
+def _filter_keys(codes: NDArray[np.integer], reasons: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """Return one number a node for what is said of it, in the order in which nodes are told."""
     keys = np.where(codes == Code.UNRESOLVABLE, reasons + _UNRESOLVABLE_KEY, reasons).astype(np.uint8)
     keys[codes == Code.FIT] = _FIT_KEY
-    groups = _grouped(names_json, keys)
-    passed = b"[" + (b",".join(groups.pop()[1]) if groups and groups[-1][0] == _FIT_KEY else b"") + b"]"
-    failed = b",".join(_refused(key, names) for key, names in groups if key < _UNRESOLVABLE_KEY)
-    unresolvable = b",".join(
-        _refused(key - _UNRESOLVABLE_KEY, names) for key, names in groups if key >= _UNRESOLVABLE_KEY
-    )
+    return keys
+
+
+def _filter_answer(groups: dict[int, bytes]) -> tuple[bytes, bytes]:
+    """Return filter's answer, and its list of names that passed, from the entries of each key, keys ascending."""
+    passed = b"[" + groups.pop(_FIT_KEY, b"") + b"]"
+    failed = b",".join(entries for key, entries in groups.items() if key < _UNRESOLVABLE_KEY)
+    unresolvable = b",".join(entries for key, entries in groups.items() if key >= _UNRESOLVABLE_KEY)
     answer = (
         b'{"Nodes":null,"NodeNames":',
         passed,
@@ -204,8 +220,14 @@ def prioritize_answer(names_json: NDArray[np.object_], scores: NDArray[np.intege
     groups = []
     for score, names in _grouped(names_json, scores):
         ending = b',"Score":%d}' % score
-        groups.append(b'{"Host":' + (ending + b',{"Host":').join(names) + ending)
+        groups.append(_HOST + (ending + b"," + _HOST).join(names) + ending)
     return b"[" + b",".join(groups) + b"]"
+
+
+def prioritize_answer_by_table(table: NameTable, rows: NDArray[np.intp], scores: NDArray[np.integer]) -> bytes:
+    """Return the same as ``prioritize_answer``, for nodes whose names are in a table; scores are 0 to 10."""
+    groups = table.join(rows, scores.astype(np.uint8), _HOST, _SCORED)
+    return b"[" + b",".join(groups.values()) + b"]"
 
 
 def bind_answer(error: str = "") -> bytes:
@@ -229,9 +251,17 @@ _SENTENCES = tuple(_ENCODER.encode(reason.sentence) for reason in REASONS)
 _BIND_SPELLING = {field.name: field.encode_name for field in msgspec.structs.fields(BindArgs)}
 
 
-def _refused(reason: int, names: list[bytes]) -> bytes:
-    """Return the entries of a map for nodes that were refused for one reason."""
-    ending = b":" + _SENTENCES[reason]
+_REFUSED = {key + number: b":" + _SENTENCES[number] for key in (0, _UNRESOLVABLE_KEY) for number in range(len(REASONS))}
+"""What follows the name of a node in a map of filter's answer, by key."""
+
+_REFUSED[_FIT_KEY] = b""
+_HOST = b'{"Host":'
+_SCORED = {score: b',"Score":%d}' % score for score in range(11)}
+
+
+def _entries(key: int, names: list[bytes]) -> bytes:
+    """Return what filter's answer says of the nodes of one key: names alone, or entries of a map."""
+    ending = _REFUSED[key]
     return (ending + b",").join(names) + ending
 
 

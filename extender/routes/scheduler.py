@@ -17,6 +17,7 @@ from extender import wire
 from extender.decisions import Verb
 from extender.errors import EvictionUnderWay, ExtenderError, NotActive
 from extender.evaluations import Judgement
+from extender.native_names import open_names
 from extender.nodenames import UNKNOWN_ROW, NodeNames, SentNodes
 from extender.objects import Pod
 from extender.observing import identity
@@ -43,7 +44,7 @@ class SchedulerRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._recorder = Recorder(services)
-        self._names = NodeNames()
+        self._names = NodeNames(open_names() if services.settings.helper else None)
 
     async def filter(self, body: bytes, headers: Headers) -> Answer:
         """Answer which nodes can take the pod, and why the others cannot."""
@@ -72,7 +73,10 @@ class SchedulerRoutes:
         judgement = self._judge(args.pod)
         sent = self._names.sent(args, judgement.fleet)
         code, reason = _verdicts(judgement, sent)
-        answer, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
+        if sent.table is not None:
+            answer, passed = wire.filter_answer_by_table(sent.table, sent.rows, code, reason)
+        else:
+            answer, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
         rows = sent.rows[code == Code.FIT]
         self._services.memos.keep(args.pod.metadata.uid, Memo(self._services.clock.now(), passed, rows, judgement))
         self._recorder.filtered(args.pod, judgement, code, reason, started)
@@ -88,6 +92,8 @@ class SchedulerRoutes:
         sent = known if known is not None else self._names.sent(args, judgement.fleet)
         scores = _levels(judgement, sent)
         self._recorder.prioritized(args.pod, judgement, sent, scores, started)
+        if sent.table is not None:
+            return wire.prioritize_answer_by_table(sent.table, sent.rows, scores)
         return wire.prioritize_answer(sent.names_json, scores)
 
     async def _preempt(self, body: bytes) -> bytes:

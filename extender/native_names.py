@@ -1,0 +1,100 @@
+"""Names in, answers out, by the helper in C (``names.c``): what ``namewords`` and ``wire`` do, in less time.
+
+Optional, like the helper of ``scoring``: a build makes it where a compiler exists. Byte for byte the same answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+LIBRARY = f"_names-{sysconfig.get_platform()}.so"
+LAYOUT = 1
+"""Goes up with every change of a struct or a call: a helper of another layout is not used."""
+
+KEYS = 256
+
+Rows = npt.NDArray[np.intp]
+
+
+class _NamesStruct(ctypes.Structure):
+    """``names`` of ``names.c``."""
+
+    _fields_ = (
+        ("blob", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("rows", ctypes.c_int64),
+        ("places", ctypes.c_void_p),
+        ("mask", ctypes.c_int64),
+    )
+
+
+def open_names(folder: Path | None = None) -> ctypes.PyDLL | None:
+    """Return the helper, None where none was built or this machine cannot load it."""
+    path = (Path(__file__).parent if folder is None else folder) / LIBRARY
+    try:
+        library = ctypes.PyDLL(str(path))
+        layout = ctypes.c_int64.in_dll(library, "tangram_names_layout").value
+        index, find, join = library.tangram_index, library.tangram_find, library.tangram_join
+    except (OSError, AttributeError, ValueError):
+        return None
+    if layout != LAYOUT:
+        return None
+    pointer, number, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
+    index.argtypes, index.restype = (pointer,), None
+    find.argtypes, find.restype = (pointer, text, number, pointer, pointer), number
+    join.argtypes = (pointer, pointer, pointer, number, text, number, pointer, pointer, pointer, pointer)
+    join.restype = number
+    return library
+
+
+class NameTable:
+    """The quoted names of one fleet, by row; an emptied row has none and is never found."""
+
+    def __init__(self, library: ctypes.PyDLL, quoted: Sequence[bytes]) -> None:
+        self._library = library
+        named = [name if name != b'""' else b"" for name in quoted]
+        places = 1 << max(2 * len(named), 2).bit_length()
+        self._blob = np.frombuffer(b"".join(named) or b"\0", np.uint8)
+        self._offsets = np.zeros(len(named) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, named), np.int64, len(named)), out=self._offsets[1:])
+        self._places = np.empty(places, np.int32)
+        self._seen = np.zeros(len(named), np.uint8)
+        self._struct = _NamesStruct(
+            self._blob.ctypes.data, self._offsets.ctypes.data, len(named), self._places.ctypes.data, places - 1
+        )
+        self._address = ctypes.addressof(self._struct)
+        library.tangram_index(self._address)
+
+    def find(self, names_json: bytes) -> Rows | None:
+        """Return the row of each name; None unless all are known, each comes once, and no blank or escape is used."""
+        rows = np.empty(len(self._seen), np.intp)
+        count = self._library.tangram_find(
+            self._address, names_json, len(names_json), rows.ctypes.data, self._seen.ctypes.data
+        )
+        return None if count < 0 else rows[:count]
+
+    def join(self, rows: Rows, keys: npt.NDArray[np.uint8], before: bytes, after: dict[int, bytes]) -> dict[int, bytes]:
+        """Return ``before`` + name + ``after[key]``, joined by commas, for the rows of each key that occurs.
+
+        Every key that occurs must be in ``after``.
+        """
+        rows, keys = np.ascontiguousarray(rows, np.intp), np.ascontiguousarray(keys, np.uint8)
+        endings = (ctypes.c_char_p * KEYS)(*(after.get(key, b"") for key in range(KEYS)))
+        lengths = np.array([len(after.get(key, b"")) for key in range(KEYS)], np.int64)
+        ends = np.empty(KEYS, np.int64)
+        columns = self._address, rows.ctypes.data, keys.ctypes.data, len(rows)
+        around = before, len(before), ctypes.addressof(endings), lengths.ctypes.data
+        total = self._library.tangram_join(*columns, *around, None, ends.ctypes.data)
+        out = np.empty(total, np.uint8)
+        self._library.tangram_join(*columns, *around, out.ctypes.data, ends.ctypes.data)
+        joined, start = {}, 0
+        for key in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+            joined[key] = out[start : ends[key] - 1].tobytes()
+            start = int(ends[key])
+        return joined

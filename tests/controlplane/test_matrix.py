@@ -13,7 +13,7 @@ import pytest
 from extender.kubejson import encode_binding
 from node_agent.simulated_builders import node_description
 from tests.controlplane import door
-from tests.controlplane.api import ApiError, wait_for
+from tests.controlplane.api import ApiError, PatchKind, wait_for
 from tests.controlplane.build import Binaries, binaries, ensure
 from tests.controlplane.conftest import PlaneFactory
 from tests.controlplane.modules import KUBERNETES_VERSION
@@ -80,8 +80,9 @@ def test_pod_of_high_priority_takes_the_place_of_one_of_low(stack: Stack) -> Non
 def test_binding_of_a_pod_that_changed_since_is_refused(stack: Stack) -> None:
     """What keeps a Binding that was long on its way from giving a device away: its resource version is checked."""
     stack.create(pod("moved", memory=20_000))
-    before = stack.pod("moved")["metadata"]
     stack.wait_refusal("moved", "larger than any GPU")
+    before = stack.pod("moved")["metadata"]
+    stack.api.patch(f"{PODS}/moved", {"metadata": {"labels": {"touched": "yes"}}}, PatchKind.MERGE)
     late = encode_binding("default", "moved", before["uid"], "gpu-a", {}, before["resourceVersion"])
     with pytest.raises(ApiError) as caught:
         stack.api.create(f"{PODS}/moved/binding", json.loads(late))

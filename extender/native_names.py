@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,15 @@ def open_names(folder: Path | None = None) -> ctypes.PyDLL | None:
     return library
 
 
+class Endings:
+    """What follows a name, by key 0..255."""
+
+    def __init__(self, endings: Mapping[int, bytes]) -> None:
+        self._texts = (ctypes.c_char_p * KEYS)(*(endings.get(key, b"") for key in range(KEYS)))
+        self._lengths = np.array([len(endings.get(key, b"")) for key in range(KEYS)], np.int64)
+        self.addresses = ctypes.addressof(self._texts), self._lengths.ctypes.data
+
+
 class NameTable:
     """The quoted names of one fleet, by row; an emptied row has none and is never found."""
 
@@ -65,6 +74,7 @@ class NameTable:
         np.cumsum(np.fromiter(map(len, named), np.int64, len(named)), out=self._offsets[1:])
         self._places = np.empty(places, np.int32)
         self._seen = np.zeros(len(named), np.uint8)
+        self._written = bytearray(1)
         self._struct = _NamesStruct(
             self._blob.ctypes.data, self._offsets.ctypes.data, len(named), self._places.ctypes.data, places - 1
         )
@@ -79,22 +89,22 @@ class NameTable:
         )
         return None if count < 0 else rows[:count]
 
-    def join(self, rows: Rows, keys: npt.NDArray[np.uint8], before: bytes, after: dict[int, bytes]) -> dict[int, bytes]:
-        """Return ``before`` + name + ``after[key]``, joined by commas, for the rows of each key that occurs.
+    def join(self, rows: Rows, keys: npt.NDArray[np.uint8], before: bytes, after: Endings) -> dict[int, bytes]:
+        """Return ``before`` + name + the key's ending, joined by commas, for the rows of each key that occurs.
 
-        Every key that occurs must be in ``after``.
+        A key without an ending counts as one whose ending is empty.
         """
         rows, keys = np.ascontiguousarray(rows, np.intp), np.ascontiguousarray(keys, np.uint8)
-        endings = (ctypes.c_char_p * KEYS)(*(after.get(key, b"") for key in range(KEYS)))
-        lengths = np.array([len(after.get(key, b"")) for key in range(KEYS)], np.int64)
         ends = np.empty(KEYS, np.int64)
-        columns = self._address, rows.ctypes.data, keys.ctypes.data, len(rows)
-        around = before, len(before), ctypes.addressof(endings), lengths.ctypes.data
-        total = self._library.tangram_join(*columns, *around, None, ends.ctypes.data)
-        out = np.empty(total, np.uint8)
-        self._library.tangram_join(*columns, *around, out.ctypes.data, ends.ctypes.data)
-        joined, start = {}, 0
-        for key in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-            joined[key] = out[start : ends[key] - 1].tobytes()
-            start = int(ends[key])
+        about = self._address, rows.ctypes.data, keys.ctypes.data, len(rows), before, len(before), *after.addresses
+        total = self._library.tangram_join(*about, None, ends.ctypes.data)
+        if total > len(self._written):
+            self._written = bytearray(total)
+        target = (ctypes.c_char * len(self._written)).from_buffer(self._written)
+        self._library.tangram_join(*about, ctypes.addressof(target), ends.ctypes.data)
+        view, joined, start = memoryview(self._written), {}, 0
+        for key, end in enumerate(ends.tolist()):
+            if end > start:
+                joined[key] = bytes(view[start : end - 1])
+                start = end
         return joined

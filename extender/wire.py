@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from extender.errors import MalformedBody, NotCacheCapable
-from extender.native_names import NameTable
+from extender.native_names import Endings, NameTable
 from extender.objects import Pod
 from scoring.status import Code, Reason
 
@@ -181,7 +181,7 @@ def filter_answer_by_table(
     table: NameTable, rows: NDArray[np.intp], codes: NDArray[np.integer], reasons: NDArray[np.integer]
 ) -> tuple[bytes, bytes]:
     """Return the same as ``filter_answer_and_passed``, for nodes whose names are in a table."""
-    return _filter_answer(table.join(rows, _filter_keys(codes, reasons), b"", _REFUSED))
+    return _filter_answer(table.join(rows, _filter_keys(codes, reasons), b"", _REFUSED_ENDINGS))
 
 
 def _filter_keys(codes: NDArray[np.integer], reasons: NDArray[np.integer]) -> NDArray[np.uint8]:
@@ -226,7 +226,7 @@ def prioritize_answer(names_json: NDArray[np.object_], scores: NDArray[np.intege
 
 def prioritize_answer_by_table(table: NameTable, rows: NDArray[np.intp], scores: NDArray[np.integer]) -> bytes:
     """Return the same as ``prioritize_answer``, for nodes whose names are in a table; scores are 0 to 10."""
-    groups = table.join(rows, scores.astype(np.uint8), _HOST, _SCORED)
+    groups = table.join(rows, scores.astype(np.uint8), _HOST, _SCORED_ENDINGS)
     return b"[" + b",".join(groups.values()) + b"]"
 
 
@@ -256,7 +256,8 @@ _REFUSED = {key + number: b":" + _SENTENCES[number] for key in (0, _UNRESOLVABLE
 
 _REFUSED[_FIT_KEY] = b""
 _HOST = b'{"Host":'
-_SCORED = {score: b',"Score":%d}' % score for score in range(11)}
+_REFUSED_ENDINGS = Endings(_REFUSED)
+_SCORED_ENDINGS = Endings({score: b',"Score":%d}' % score for score in range(11)})
 
 
 def _entries(key: int, names: list[bytes]) -> bytes:

@@ -14,9 +14,8 @@ Groups = npt.NDArray[np.int16]
 
 def each_group(groups: Groups) -> Iterator[BoolArray]:
     """Yield one mask for each group number that occurs, ascending; -1 is no group."""
-    for number in np.unique(groups):
-        if number >= 0:
-            yield groups == number
+    for number in np.flatnonzero(np.bincount(groups[groups >= 0])).tolist():
+        yield groups == number
 
 
 def holds_ask(groups: Groups, fits: BoolArray, count: int) -> BoolArray:

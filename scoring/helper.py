@@ -69,4 +69,4 @@ class Helper(Protocol):
         """Return the score of every node for an ask of one device, 0 where it does not fit."""
 
     def values(self, question: Question, lasting: Lasting, load_value: FloatArray) -> FloatArray:
-        """Return the value of every device, 0 where the ask does not fit."""
+        """Return the value of every device; where the ask does not fit it means nothing."""

@@ -6,8 +6,9 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
-const int64_t tangram_layout = 1; /* native_library.LAYOUT */
+const int64_t tangram_layout = 2; /* native_library.LAYOUT */
 
 enum { WHOLE_MILLI = 1000, STEPS = 8, MOST_WIDTH = 1024 };
 enum { FORESIGHT, PACKING, PREFERENCE, SPREAD, SUFFICIENCY, TOPOLOGY, LOAD, SCARCITY };
@@ -38,7 +39,8 @@ typedef struct {
     const uint8_t *reasons; /* of the steps, then NO_REPORT, NODE_CONFLICTED, UNKNOWN_NODE */
     const int64_t *scorers; /* in the order in which they are added up */
     const float *weights;
-    int64_t scorers_count;
+    int64_t scorers_count, has_scarcity;
+    float load_weight, scarcity_weight; /* 0 where the policy does not name them */
 } ask;
 
 typedef struct {
@@ -145,7 +147,7 @@ typedef struct {
     int32_t rest_sum;
 } node_view;
 
-static int16_t known_kind(const outlook *o, int16_t kind) { return kind < o->known ? (int16_t)(kind + 1) : 0; }
+static inline int16_t known_kind(const outlook *o, int16_t kind) { return kind < o->known ? (int16_t)(kind + 1) : 0; }
 
 static const float *table(const outlook *o, int64_t kind, int64_t level) {
     return o->unusable + (kind * (o->levels + 1) + level) * (WHOLE_MILLI + 1);
@@ -322,49 +324,56 @@ static void slots_broken(const fleet *f, const ask *a, const outlook *o, int64_t
     *if_breaks = (float)dearest_broken, *if_not = (float)dearest_kept;
 }
 
-static float scarcity(const ask *a, const outlook *o, int64_t kind, int16_t rest, int16_t left, float slots) {
-    float taken = (float)a->count * (float)(rest - left);
-    float cost = 8.0f * (o->scarce[kind] * taken);
-    if (o->slots_count) cost = cost + slots;
-    return value_of(cost);
+/* What passes, for one slot of every node: the weighted sum of LOAD and SCARCITY, which policies name in this order. */
+static void add_slot(const ask *a, const outlook *o, const standing *s, const int16_t *kind, const float *load,
+                     int64_t slot, const float *slots_if_breaks, const float *slots_if_not, float *total) {
+    const int16_t *rest = s->rest + slot * s->nodes, *left = s->left + slot * s->nodes;
+    const float *value = s->value + slot * s->nodes;
+    const float count = (float)a->count, by_load = a->load_weight, by_scarcity = a->scarcity_weight;
+    int scarce = a->has_scarcity && o->knows_prospect;
+    float unknown = a->has_scarcity ? by_scarcity * 0.5f : 0.0f;
+    for (int64_t row = 0; row < s->nodes; row++) {
+        float passing = by_load * load[row];
+        if (scarce) {
+            float cost = 8.0f * (o->scarce[known_kind(o, kind[row])] * (count * (float)(rest[row] - left[row])));
+            if (slots_if_not) {
+                int breaks = rest[row] == WHOLE_MILLI && left[row] < WHOLE_MILLI;
+                cost = cost + (breaks ? slots_if_breaks[row] : slots_if_not[row]);
+            }
+            passing += by_scarcity * value_of(cost);
+        } else {
+            passing += unknown;
+        }
+        total[row] = value[row] + passing;
+    }
 }
 
-/* Add what passes to what lasts: `value` of every device that fits, and `score` of every node for an ask of one. */
+/* Add what passes to what lasts: `value` of every device, and `score` of every node for an ask of one. `scratch` has
+   room for three floats a node. */
 void tangram_scores(const fleet *f, const ask *a, const outlook *o, const standing *s, column load, float *value,
-                    float *score) {
-    for (int64_t row = 0; row < s->nodes; row++) {
-        float best = 0.0f, if_breaks = 0.0f, if_not = 0.0f;
-        if (score && s->code[row] != FIT) {
-            score[row] = 0.0f;
-            continue;
-        }
-        if (o->knows_prospect && o->slots_count) {
+                    float *score, float *scratch) {
+    float *total = scratch, *if_breaks = 0, *if_not = 0;
+    if (a->has_scarcity && o->knows_prospect && o->slots_count) {
+        if_breaks = scratch + s->nodes, if_not = scratch + 2 * s->nodes;
+        for (int64_t row = 0; row < s->nodes; row++) {
             int64_t untouched = 0, one_kind = 0;
             for (int64_t slot = 0; slot < f->width; slot++) {
                 int16_t kind = known_kind(o, AT(int16_t, f->kind, slot, row));
                 untouched += s->rest[slot * s->nodes + row] == WHOLE_MILLI;
                 one_kind = kind > one_kind ? kind : one_kind;
             }
-            slots_broken(f, a, o, row, untouched, one_kind, &if_breaks, &if_not);
+            slots_broken(f, a, o, row, untouched, one_kind, if_breaks + row, if_not + row);
         }
-        for (int64_t slot = 0; slot < f->width; slot++) {
-            int64_t at = slot * s->nodes + row;
-            if (!s->fits[at]) continue;
-            int16_t rest = s->rest[at], left = s->left[at];
-            int16_t kind = known_kind(o, AT(int16_t, f->kind, slot, row));
-            int breaks = rest == WHOLE_MILLI && left < WHOLE_MILLI;
-            float passing = 0.0f;
-            for (int64_t scorer = 0; scorer < a->scorers_count; scorer++) {
-                float part;
-                if (a->scorers[scorer] == LOAD) part = AT(float, load, slot, row);
-                else if (a->scorers[scorer] != SCARCITY) continue;
-                else part = o->knows_prospect ? scarcity(a, o, kind, rest, left, breaks ? if_breaks : if_not) : 0.5f;
-                passing += a->weights[scorer] * part;
-            }
-            float total = s->value[at] + passing;
-            if (value) value[at] = total;
-            if (total > best) best = total;
-        }
-        if (score) score[row] = best < 1.0f ? best : 1.0f;
     }
+    if (score) memset(score, 0, (size_t)s->nodes * sizeof *score);
+    for (int64_t slot = 0; slot < f->width; slot++) {
+        const int16_t *kind = &AT(int16_t, f->kind, slot, 0);
+        float *to = value ? value + slot * s->nodes : total;
+        add_slot(a, o, s, kind, &AT(float, load, slot, 0), slot, if_breaks, if_not, to);
+        const uint8_t *fits = s->fits + slot * s->nodes;
+        for (int64_t row = 0; score && row < s->nodes; row++)
+            score[row] = fits[row] && to[row] > score[row] ? to[row] : score[row];
+    }
+    for (int64_t row = 0; score && row < s->nodes; row++)
+        score[row] = s->code[row] != FIT ? 0.0f : score[row] < 1.0f ? score[row] : 1.0f;
 }

@@ -90,6 +90,7 @@ class Native:
             and 0 <= request.cpu_milli <= _MOST
             and not request.conditions.names_devices
             and all(name in SCORERS for name, _ in question.weights)
+            and list(question.weights) == sorted(question.weights)
             and (outlook.unusable is None) == (outlook.demand is None)
             and (outlook.prospect is None or outlook.demand is not None)
         )
@@ -109,8 +110,8 @@ class Native:
         return score
 
     def values(self, question: Question, lasting: Lasting, load_value: FloatArray) -> FloatArray:
-        """Return the value of every device, 0 where the ask does not fit."""
-        value = np.zeros(question.fleet.kind.shape, np.float32)
+        """Return the value of every device; where the ask does not fit it means nothing."""
+        value = np.empty(question.fleet.kind.shape, np.float32)
         self._add_passing(question, lasting, load_value, value=value)
         return value
 
@@ -125,12 +126,14 @@ class Native:
     ) -> None:
         laid, source = self._lay_out(question), _standing(lasting)
         column, held = _column(load_value)
+        scratch = np.empty(3 * len(question.fleet), np.float32)
         self._library.tangram_scores(
             *(each.address for each in laid),
             ctypes.addressof(source),
             column,
             None if value is None else value.ctypes.data,
             None if score is None else score.ctypes.data,
+            scratch.ctypes.data,
         )
         del held  # The column points into it.
 
@@ -176,7 +179,7 @@ def _fleet(fleet: Fleet) -> _Laid:
 
 
 def _ask(request: PodRequest, weights: Weights, kinds: tuple[DeviceKind, ...]) -> _Laid:
-    ask = request.containers[0]
+    ask, named = request.containers[0], dict(weights)
     reasons = (*_STEP_REASONS, *shortage_reasons(request, ask), *_NODE_REASONS)
     matches = [*(request.conditions.matches(kind) for kind in kinds), False]
     arrays: dict[str, Array] = {
@@ -197,6 +200,9 @@ def _ask(request: PodRequest, weights: Weights, kinds: tuple[DeviceKind, ...]) -
         "is_whole": ask.is_whole,
         "kinds": len(kinds),
         "scorers_count": len(weights),
+        "has_scarcity": "scarcity" in named,
+        "load_weight": named.get("load", 0.0),
+        "scarcity_weight": named.get("scarcity", 0.0),
     }
     return _laid(AskStruct(**numbers), arrays)
 

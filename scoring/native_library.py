@@ -12,7 +12,7 @@ from pathlib import Path
 LIBRARY = f"_native-{sysconfig.get_platform()}.so"
 """File name of the helper; the platform is in it, so that a checkout can hold those of several machines."""
 
-LAYOUT = 1
+LAYOUT = 2
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""
 
 MOST_WIDTH = 1024
@@ -75,6 +75,9 @@ class AskStruct(ctypes.Structure):
         ("scorers", ctypes.c_void_p),
         ("weights", ctypes.c_void_p),
         ("scorers_count", ctypes.c_int64),
+        ("has_scarcity", ctypes.c_int64),
+        ("load_weight", ctypes.c_float),
+        ("scarcity_weight", ctypes.c_float),
     )
 
 
@@ -135,6 +138,6 @@ def open_library(folder: Path | None = None) -> ctypes.PyDLL | None:
         return None
     pointer = ctypes.c_void_p
     stand.argtypes = (pointer, pointer, pointer, pointer, ctypes.c_int64, pointer)
-    scores.argtypes = (pointer, pointer, pointer, pointer, Column, pointer, pointer)
+    scores.argtypes = (pointer, pointer, pointer, pointer, Column, pointer, pointer, pointer)
     stand.restype = scores.restype = None
     return library

@@ -8,10 +8,15 @@ by one between the others.
 
 Figures are medians over the pairs of one run on one machine; the ratio to the floor is what to compare. ``closed``
 asks as fast as answers come, ``paced`` ten times a second. Under the load ``busy`` 1,000 reports and 200 pod events
-come each second; the CPU time per pod then holds theirs too.
+come each second; the CPU time per pod then holds theirs too. ``first`` is the filter of a shape that nobody asked for
+before. ``--helper off`` measures without the helpers in C.
+
+The API server of the benchmark lives in the client's process. So that its work is not taken for the product's, the
+client rests a moment after it created a pod, until the watch has told of it, and measuring begins when the writes that
+follow a start are over.
 
     python -m benchmarks.latency [--nodes 500 5000] [--pairs 400] [--mode closed paced] [--load quiet busy]
-                                 [--most-ratio 12 --most-growth 10.5]
+                                 [--helper on off] [--most-ratio 12 --most-growth 10.5]
 
 With ``--most-ratio`` or ``--most-growth`` the run fails where the pair's median (closed, quiet) is more times the
 floor's, or grows more times from the first size to the last, than that.
@@ -20,6 +25,7 @@ floor's, or grows more times from the first size to the last, than that.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -27,6 +33,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -34,6 +41,7 @@ from benchmarks.client import KeepAliveClient
 from benchmarks.cluster import DEVICES, NAMESPACE, BenchCluster, bench_cluster, encoded, free_port, pod_object
 from benchmarks.pressure import pressure
 from benchmarks.results import quantile, show
+from scoring.native import Native
 
 Row = dict[str, str | int | float | bool]
 
@@ -42,6 +50,11 @@ PAIRS = 400
 WARM_UP = 150
 """Pods before measuring: enough that most shapes were seen once."""
 PACE_S = 0.1
+REST_S = 0.004
+"""Seconds after a pod was created: the API server, in this process, tells its watchers."""
+FIRST_SIGHTS = 40
+CALM_PART, CALM_WAIT_S = 0.1, 60.0
+"""Part of a core that the product uses at most when it has come to rest after its start, and how long that may take."""
 REPORTS_PER_S, POD_EVENTS_PER_S = 1000.0, 200.0
 _CONDITIONS = (
     {"tangram.dev/gpu-architecture": ">=ampere"},
@@ -111,20 +124,23 @@ class Scheduler:
         self._draw = random.Random(seed)
         self._shapes = shapes(self._draw)
         self._count = 0
-        self.times = {verb: Times() for verb in ("filter", "prioritize", "pair", "bind")}
+        self.times = {verb: Times() for verb in ("filter", "prioritize", "pair", "bind", "first")}
+
+    def see_new_shape(self) -> None:
+        """Filter a pod whose shape was never asked for."""
+        self._count += 1
+        shape = ShapeOfPod({"tangram.dev/gpu-memory": str(12_400 + self._count)}, {}, 1000)
+        self._call("filter", self._ask(self._create(shape)), "first")
+        self._delete()
 
     def decide(self) -> bool:
         """Filter, prioritize, bind and delete one pod; return whether it fitted anywhere."""
         self._count += 1
-        shape = self._draw.choice(self._shapes)
-        pod = pod_object(f"pod-{self._count}", shape.gpu, shape.cpu_milli, shape.annotations)
-        created = msgspec.json.decode(self._cluster.api.create("pods", NAMESPACE, pod))
-        names = self._cluster.names
-        at = self._draw.randrange(len(names))
-        first = self._call("filter", {"Pod": created, "Nodes": None, "NodeNames": names[at:] + names[:at]})
+        created = self._create(self._draw.choice(self._shapes))
+        first = self._call("filter", self._ask(created))
         passed = msgspec.json.decode(first)["NodeNames"]
         if not passed:
-            self._cluster.api.delete("pods", NAMESPACE, f"pod-{self._count}", {"gracePeriodSeconds": 0})
+            self._delete()
             return False
         second = self._call("prioritize", {"Pod": created, "Nodes": None, "NodeNames": passed})
         self._sum_up()
@@ -136,16 +152,31 @@ class Scheduler:
         )
         if msgspec.json.decode(answer)["Error"]:
             raise RuntimeError(answer.decode())
-        self._cluster.api.delete("pods", NAMESPACE, metadata["name"], {"gracePeriodSeconds": 0})
+        self._delete()
         return True
 
-    def _call(self, verb: str, arguments: object) -> bytes:
+    def _create(self, shape: ShapeOfPod) -> dict[str, Any]:
+        pod = pod_object(f"pod-{self._count}", shape.gpu, shape.cpu_milli, shape.annotations)
+        created: dict[str, Any] = msgspec.json.decode(self._cluster.api.create("pods", NAMESPACE, pod))
+        time.sleep(REST_S)
+        return created
+
+    def _delete(self) -> None:
+        self._cluster.api.delete("pods", NAMESPACE, f"pod-{self._count}", {"gracePeriodSeconds": 0})
+
+    def _ask(self, pod: dict[str, Any]) -> dict[str, object]:
+        names = self._cluster.names
+        at = self._draw.randrange(len(names))
+        return {"Pod": pod, "Nodes": None, "NodeNames": names[at:] + names[:at]}
+
+    def _call(self, verb: str, arguments: object, counted_as: str = "") -> bytes:
         body = encoded(arguments)
         answer = self._product.post(f"/v1/{verb}", body)
         if answer.status != 200:
             raise RuntimeError(f"{verb}: {answer.status} {answer.body[:300]!r}")
-        self.times[verb].calls.append(answer.seconds)
-        self.times[verb].floors.append(self._floor.post(f"/{len(answer.body)}", body).seconds)
+        times = self.times[counted_as or verb]
+        times.calls.append(answer.seconds)
+        times.floors.append(self._floor.post(f"/{len(answer.body)}", body).seconds)
         return answer.body
 
     def _sum_up(self) -> None:
@@ -154,18 +185,31 @@ class Scheduler:
             getattr(self.times["pair"], name).append(pair)
 
 
-def measure(nodes: int, pairs: int, modes: Sequence[str], loads: Sequence[str]) -> list[Row]:
+def measure(nodes: int, pairs: int, modes: Sequence[str], loads: Sequence[str], helper: str = "on") -> list[Row]:
     """Return one row a verb, mode and load for a cluster of ``nodes``."""
     rows = []
+    os.environ["TANGRAM_HELPER"] = "true" if helper == "on" else "false"
+    os.environ["TANGRAM_ADVERTISE_PER_ROUND"] = "1000"  # The totals of all nodes are written after a start.
     with bench_cluster(nodes) as cluster, floor_server() as floor_port:
         scheduler = Scheduler(cluster, floor_port)
+        _wait_until_calm(cluster)
         for _ in range(WARM_UP):
             scheduler.decide()
         for load in loads:
             with pressure(cluster, REPORTS_PER_S, POD_EVENTS_PER_S) if load == "busy" else nullcontext():
                 for mode in modes:
                     rows += _series(cluster, scheduler, pairs, mode, load)
-    return rows
+    has_helper = helper == "on" and Native.load() is not None
+    return [row | {"helper": has_helper} for row in rows]
+
+
+def _wait_until_calm(cluster: BenchCluster) -> None:
+    deadline = time.monotonic() + CALM_WAIT_S
+    while time.monotonic() < deadline:
+        used = cluster.cpu_seconds()
+        time.sleep(1.0)
+        if cluster.cpu_seconds() - used < CALM_PART:
+            return
 
 
 def _series(cluster: BenchCluster, scheduler: Scheduler, pairs: int, mode: str, load: str) -> list[Row]:
@@ -177,6 +221,8 @@ def _series(cluster: BenchCluster, scheduler: Scheduler, pairs: int, mode: str, 
             time.sleep(max(0.0, started + tried * PACE_S - time.monotonic()))
         placed, tried = placed + scheduler.decide(), tried + 1
     cpu_ms = (cluster.cpu_seconds() - cpu) / pairs * 1000
+    for _ in range(FIRST_SIGHTS):
+        scheduler.see_new_shape()
     about: Row = {"nodes": len(cluster.names), "devices": len(cluster.names) * DEVICES, "mode": mode, "load": load}
     rest: Row = {"cpu_ms": round(cpu_ms, 2), "rss_mib": round(cluster.resident_mib(), 1)}
     return [about | {"verb": verb} | _figures(times) | rest for verb, times in scheduler.times.items()]
@@ -185,7 +231,6 @@ def _series(cluster: BenchCluster, scheduler: Scheduler, pairs: int, mode: str, 
 def _figures(times: Times) -> Row:
     median, floor = quantile(times.calls, 0.5), quantile(times.floors, 0.5)
     return {
-        "helper": False,
         "pairs": len(times.calls),
         "p50_ms": round(median * 1000, 3),
         "p99_ms": round(quantile(times.calls, 0.99) * 1000, 3),
@@ -219,13 +264,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--mode", choices=("closed", "paced"), nargs="+", default=["closed"])
     parser.add_argument("--load", choices=("quiet", "busy"), nargs="+", default=["quiet"])
+    parser.add_argument("--helper", choices=("on", "off"), nargs="+", default=["on"])
     parser.add_argument("--most-ratio", type=float)
     parser.add_argument("--most-growth", type=float)
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     for nodes in options.nodes:
-        print(f"{nodes} nodes of {DEVICES} devices ...", file=sys.stderr, flush=True)
-        rows += measure(nodes, options.pairs, options.mode, options.load)
+        for helper in options.helper:
+            print(f"{nodes} nodes of {DEVICES} devices, helper {helper} ...", file=sys.stderr, flush=True)
+            rows += measure(nodes, options.pairs, options.mode, options.load, helper)
     print(f"written to {show('latency', rows)}")
     problems = too_slow(rows, options.most_ratio, options.most_growth)
     for problem in problems:

@@ -20,7 +20,7 @@ from node_agent.agent import Sweep
 from node_agent.metrics_server import TlsFiles, start_metrics_server
 from node_agent.overuse import Share, shares
 from node_agent.publisher import Tally
-from node_agent.readings import DeviceReading
+from node_agent.readings import Counters, DeviceReading
 from node_agent.report import Device, Health, NodeState
 from node_agent.xid_targets import xid_targets
 
@@ -35,6 +35,15 @@ _THROTTLES = {
     0x40: "hardware_thermal",
     0x80: "power_brake",
 }
+
+_REPAIRS: tuple[tuple[str, str, Callable[[Counters], float | None]], ...] = (
+    ("tangram_gpu_recovery_action", "What the driver asks for, 0 for nothing", lambda each: each.recovery_action),
+    ("tangram_gpu_row_remap_pending", "1 where a row remap waits for a reset", lambda each: each.remap_pending),
+    ("tangram_gpu_row_remap_failed", "1 where a row could not be remapped", lambda each: each.remap_failed),
+    ("tangram_gpu_retired_pages", "Pages of memory out of use", lambda each: each.retired_pages),
+    ("tangram_gpu_page_retirement_pending", "1 where one waits for a reset", lambda each: each.retired_pending),
+)
+"""Recovery actions are those of NVML field 230: ``health_rules.RECOVERY_ACTIONS`` names them."""
 
 
 class SweepCollector(Collector):
@@ -219,6 +228,7 @@ def _reading_metrics(node: str, readings: Iterable[DeviceReading], by_uuid: dict
     energy = CounterMetricFamily("tangram_gpu_energy_joules", "Energy since driver load", labels=_DEVICE)
     errors = CounterMetricFamily("tangram_gpu_ecc_errors", "ECC errors since driver load", labels=[*_DEVICE, "type"])
     throttled = GaugeMetricFamily("tangram_gpu_throttled", "1 where clocks are held down", labels=[*_DEVICE, "reason"])
+    repairs = [(GaugeMetricFamily(name, words, labels=_DEVICE), value) for name, words, value in _REPAIRS]
     for reading, labels in known:
         counters = reading.counters
         _add(busy, labels, reading.utilisation)
@@ -232,7 +242,9 @@ def _reading_metrics(node: str, readings: Iterable[DeviceReading], by_uuid: dict
         if counters.clocks_event_reasons is not None:
             for bit, reason in _THROTTLES.items():
                 throttled.add_metric([*labels, reason], float(bool(counters.clocks_event_reasons & bit)))
-    yield from (busy, active, energy, errors, throttled)
+        for family, value in repairs:
+            _add(family, labels, value(counters))
+    yield from (busy, active, energy, errors, throttled, *(family for family, _ in repairs))
 
 
 def _add(family: GaugeMetricFamily | CounterMetricFamily, labels: list[str], value: float | None) -> None:

@@ -181,6 +181,30 @@ NODE = Dashboard(
                     most=WHOLE,
                 ),
                 lines(
+                    "Recovery action",
+                    f"max by (node, gpu_index) (tangram_gpu_recovery_action{_OF_NODE})",
+                    "{{node}} GPU {{gpu_index}}",
+                    "What the driver asks for: 1 GPU reset, 2 or 7 reboot, 3 or 4 drain, 5 IMEX, 6 bus reset",
+                    thresholds=ANY_IS_ODD,
+                ),
+                lines(
+                    "Memory repairs",
+                    "max by (node, gpu_index)"
+                    f" (tangram_gpu_row_remap_pending{_OF_NODE} or tangram_gpu_page_retirement_pending{_OF_NODE})",
+                    "{{node}} GPU {{gpu_index}}",
+                    "1 while bad memory waits for a reset",
+                    thresholds=ANY_IS_ODD,
+                    most=WHOLE,
+                ),
+                lines(
+                    "Boards to replace",
+                    f"max by (node, gpu_index) (tangram_gpu_row_remap_failed{_OF_NODE})",
+                    "{{node}} GPU {{gpu_index}}",
+                    "1 where a row of memory could not be remapped",
+                    thresholds=ANY_IS_ODD,
+                    most=WHOLE,
+                ),
+                lines(
                     "NVML errors",
                     "sum by (call, code) (rate(tangram_agent_nvml_errors_total[5m]))",
                     "{{call}} {{code}}",

@@ -88,6 +88,17 @@ def test_throttle_reasons_and_energy():
     assert one(scraped, "tangram_gpu_energy_joules_total") == 5
 
 
+def test_what_waits_for_a_repair_is_shown_and_what_is_not_known_is_not():
+    scraped = scrape(sweep(reading={"counters": Counters(recovery_action=2, remap_pending=True, remap_failed=False)}))
+    assert one(scraped, "tangram_gpu_recovery_action") == 2
+    assert one(scraped, "tangram_gpu_row_remap_pending") == 1
+    assert one(scraped, "tangram_gpu_row_remap_failed") == 0
+    assert values(scraped, "tangram_gpu_retired_pages") == {}
+    scraped = scrape(sweep(reading={"counters": Counters(retired_pages=3, retired_pending=True)}))
+    assert one(scraped, "tangram_gpu_retired_pages") == 3
+    assert one(scraped, "tangram_gpu_page_retirement_pending") == 1
+
+
 def test_booked_stands_beside_measured_and_overuse_only_where_there_is_some():
     used = (Usage(pod_uid="u", uuid="GPU-a", memory_mib=1500, container="c", sm_ratio=0.3),)
     scraped = scrape(sweep(bookings=(BOOKING,), usage=used))

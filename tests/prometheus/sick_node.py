@@ -22,6 +22,11 @@ def sweep(turn: int) -> Sweep:
         ecc_corrected_volatile=turn,
         ecc_uncorrected_volatile=turn // 4,
         clocks_event_reasons=_ALL_THROTTLES,
+        recovery_action=2,
+        remap_pending=True,
+        remap_failed=True,
+        retired_pages=4,
+        retired_pending=True,
     )
     reading = DeviceReading(uuid=UUID, index=0, utilisation=1.0, sm_active=0.9, counters=counters)
     device = Device(

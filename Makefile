@@ -3,7 +3,7 @@ SHELL := bash
 BIN := .venv/bin
 .DEFAULT_GOAL := help
 # Tests with real programs beside the product; those of ALONE look at times, so they run one after the other.
-REAL := tests/controlplane
+REAL := tests/controlplane tests/node
 ALONE := tests/prometheus tests/browser
 .PHONY: help setup run test test-fast cluster bench fmt lint types imports check lock clean
 
@@ -19,12 +19,12 @@ run: .venv/ready ## the main job on a simulated cluster, no GPU needed; FOR=20 s
 	@$(BIN)/python -m extender.simulation.run $(if $(FOR),--for $(FOR)) $(if $(PORT),--port $(PORT)) $(if $(SEED),--seed $(SEED))
 
 test: .venv/ready ## every test that this machine can run
-	@$(BIN)/pytest -n auto --dist loadfile --reruns 1 $(addprefix --ignore=,$(REAL) $(ALONE) tests/node) $(ARGS)
-	@$(BIN)/pytest -n 2 --dist loadfile --reruns 2 $(REAL) $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile --reruns 1 $(addprefix --ignore=,$(REAL) $(ALONE)) $(ARGS)
+	@$(BIN)/pytest -n 3 --dist loadgroup --reruns 2 $(REAL) $(ARGS)
 	@$(BIN)/pytest --reruns 2 $(ALONE) $(ARGS)
 
 test-fast: .venv/ready ## without the real control plane
-	@$(BIN)/pytest -n auto --dist loadfile -m "not slow" $(addprefix --ignore=,$(REAL) $(ALONE) tests/node) $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile -m "not slow" $(addprefix --ignore=,$(REAL) $(ALONE)) $(ARGS)
 
 cluster: .venv/ready ## a real kube-apiserver and kube-scheduler with simulated GPU nodes, until Ctrl-C (needs Go)
 	@$(BIN)/python -m tests.controlplane.cluster $(if $(NODES),--nodes $(NODES))

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-const int64_t tangram_names_layout = 1; /* native_names.LAYOUT */
+const int64_t tangram_names_layout = 2; /* native_names.LAYOUT */
 
 enum { KEYS = 256 };
 
@@ -14,6 +14,7 @@ typedef struct {
     const int64_t *offsets;
     int64_t rows;
     int32_t *places; /* row by place, -1 where there is none */
+    int32_t *next;   /* row by row: what followed it in the list before, as lists keep their order and only rotate */
     int64_t mask;    /* places less one; places are a power of two, at least twice the rows */
 } names;
 
@@ -38,6 +39,7 @@ void tangram_index(names *n) {
     for (int64_t place = 0; place <= n->mask; place++) n->places[place] = -1;
     for (int64_t row = 0; row < n->rows; row++) {
         int64_t length = n->offsets[row + 1] - n->offsets[row];
+        n->next[row] = row + 1 < n->rows ? (int32_t)(row + 1) : 0;
         if (length == 0) continue;
         int64_t place = (int64_t)(mixed(n->blob + n->offsets[row], length) & (uint64_t)n->mask);
         while (n->places[place] >= 0) place = (place + 1) & n->mask;
@@ -54,17 +56,29 @@ static int64_t row_of(const names *n, const char *name, int64_t length) {
     return -1;
 }
 
+/* The row of the name at the beginning of a text of so many bytes, and how long the name is; -1 where it has none. */
+static int64_t row_at(const names *n, const char *text, int64_t length, int64_t guess, int64_t *name_length) {
+    int64_t start = n->offsets[guess], expected = n->offsets[guess + 1] - start;
+    *name_length = expected;
+    if (expected > 0 && expected <= length && memcmp(n->blob + start, text, (size_t)expected) == 0) return guess;
+    const char *end = length > 1 && text[0] == '"' ? memchr(text + 1, '"', (size_t)(length - 1)) : 0;
+    if (!end) return -1;
+    *name_length = end + 1 - text;
+    return row_of(n, text, *name_length);
+}
+
 /* Find the rows of a JSON list of names. Returns how many there are, -1 where the list is not one of known names, each
    once, written without blanks and escapes. `seen` has a zero for every row, and has one again afterwards. */
 int64_t tangram_find(const names *n, const char *list, int64_t length, int64_t *rows, uint8_t *seen) {
-    int64_t count = 0, at = 1, is_plain = length >= 4 && list[0] == '[' && list[length - 1] == ']';
+    int64_t count = 0, at = 1, is_plain = n->rows > 0 && length >= 4 && list[0] == '[' && list[length - 1] == ']';
     while (is_plain) {
-        const char *end = list[at] == '"' ? memchr(list + at + 1, '"', (size_t)(length - at - 1)) : 0;
-        int64_t row = end ? row_of(n, list + at, end + 1 - (list + at)) : -1;
+        int64_t name_length, guess = count ? n->next[rows[count - 1]] : 0;
+        int64_t row = row_at(n, list + at, length - 1 - at, guess, &name_length);
         is_plain = row >= 0 && !seen[row];
         if (!is_plain) break;
+        if (count) n->next[rows[count - 1]] = (int32_t)row;
         seen[row] = 1, rows[count++] = row;
-        at = end + 1 - list;
+        at += name_length;
         if (at == length - 1) break;
         is_plain = list[at++] == ',' && at < length - 1;
     }

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 LIBRARY = f"_names-{sysconfig.get_platform()}.so"
-LAYOUT = 1
+LAYOUT = 2
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""
 
 KEYS = 256
@@ -30,6 +30,7 @@ class _NamesStruct(ctypes.Structure):
         ("offsets", ctypes.c_void_p),
         ("rows", ctypes.c_int64),
         ("places", ctypes.c_void_p),
+        ("next", ctypes.c_void_p),
         ("mask", ctypes.c_int64),
     )
 
@@ -75,8 +76,14 @@ class NameTable:
         self._places = np.empty(places, np.int32)
         self._seen = np.zeros(len(named), np.uint8)
         self._written = bytearray(1)
+        self._next = np.zeros(len(named), np.int32)
         self._struct = _NamesStruct(
-            self._blob.ctypes.data, self._offsets.ctypes.data, len(named), self._places.ctypes.data, places - 1
+            self._blob.ctypes.data,
+            self._offsets.ctypes.data,
+            len(named),
+            self._places.ctypes.data,
+            self._next.ctypes.data,
+            places - 1,
         )
         self._address = ctypes.addressof(self._struct)
         library.tangram_index(self._address)

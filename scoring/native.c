@@ -71,6 +71,7 @@ typedef struct {
    one down where that went up is floor() without a call. */
 static inline int32_t times_over(int32_t amount, int64_t factor, int32_t whole) {
     if (whole <= 0) return 0;
+    if (whole == factor) return amount; /* exact either way, and this one needs no division */
     double quotient = (double)amount * (double)factor / (double)whole;
     int64_t cut = (int64_t)quotient;
     cut -= (double)cut > quotient;
@@ -283,7 +284,8 @@ static void stand_on(const fleet *f, const ask *a, const outlook *o, int64_t row
         counts[4] += sharing && sized, counts[5] += usable, counts[6] += has_memory, counts[7] += has_both;
         int32_t unbooked = plus(free_mib, AT(int32_t, f->foreign_mib, slot, row));
         rests[slot] = remainder_milli(unbooked, free_milli, mib, milli);
-        lefts[slot] = remainder_milli(minus(unbooked, memory), minus(free_milli, compute), mib, milli);
+        lefts[slot] = 0; /* means nothing where the ask does not fit */
+        if (has_both) lefts[slot] = remainder_milli(minus(unbooked, memory), minus(free_milli, compute), mib, milli);
         fits[slot] = (uint8_t)has_both;
         any |= has_both;
     }

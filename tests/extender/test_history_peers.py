@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
+import threading
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import urllib3
 
+from extender.authorities import Subject, make_authority
+from extender.certificates import IssuedLeaf
 from extender.history import Kept, PodHistory
 from extender.history_file import Attempt, Bounds, HistoryFile
 from extender.history_peers import Peers, merged
@@ -100,6 +106,40 @@ async def test_the_other_replica_serves_what_the_dead_one_kept(tmp_path, monkeyp
     assert _told_by(answer) == ["first"]
     assert {each["replica"] for each in answer["kept"]} == {"first", "second"}
     assert all(each["is_durable"] for each in answer["kept"])
+
+
+class _Empty(BaseHTTPRequestHandler):
+    """Has nothing to tell."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("is_ours", "problem"), [(True, "HTTP 404"), (False, "certificate verify failed")])
+async def test_own_certificates_file_is_trust_enough_in_the_others(tmp_path, is_ours, problem):
+    """As the chart says it: each leaf's file ends with the authority that made all of them."""
+    now = datetime.now(UTC)
+    ours, others = make_authority("people", now), make_authority("people", now)
+    subject = Subject("tangram-extender", ("localhost",))
+    for name, authority in (("mine", ours), ("theirs", ours if is_ours else others)):
+        IssuedLeaf(authority, subject, tmp_path / name).refresh()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "theirs" / "tls.crt", tmp_path / "theirs" / "tls.key")
+    with ThreadingHTTPServer((FIRST, 0), _Empty) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"https://localhost:{server.server_address[1]}"
+
+        async def only(host: str, port: int) -> list[str]:
+            return [FIRST]
+
+        _, (state,) = await Peers(url, str(tmp_path / "mine" / "tls.crt"), only)("ml", "p", {})
+        server.shutdown()
+    assert problem in state.problem
 
 
 def test_killed_process_keeps_what_was_written(tmp_path):

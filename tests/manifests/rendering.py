@@ -37,7 +37,10 @@ MODES: Mapping[str, tuple[str, ...]] = {
         "admission.routedTaints={nvidia.com/gpu}",
         "scheduler.otherNames={second}",
         "injector=nri",
+        "history.persistence.enabled=true",
+        "history.persistence.storageClass=fast",
     ),
+    "history on volumes with cert-manager": ("certificates.source=cert-manager", "history.persistence.enabled=true"),
     "as little as possible": (
         "agent.enabled=false",
         "webhooks.enabled=false",

@@ -55,6 +55,11 @@ def stand_alone(helm: None) -> list[Json]:
     return objects("mode=stand-alone")
 
 
+@pytest.fixture(scope="module")
+def kept(helm: None) -> list[Json]:
+    return objects("history.persistence.enabled=true", "history.persistence.size=3Gi")
+
+
 def settings_of(found: list[Json]) -> Settings:
     text = one(found, "ConfigMap", "tangram-extender")["data"]["extender.yaml"]
     return Settings(**yaml.safe_load(text))
@@ -243,6 +248,32 @@ class TestPair:
         active = {"tangram.dev/active": "true"}  # put there by the replica that acts
         for service in (each for each in stand_alone if each["kind"] == "Service"):
             assert service["spec"]["selector"].items() <= (labels | active).items()
+
+
+class TestHistory:
+    """Explanations on a volume of each replica's own, merged when they are asked for."""
+
+    def test_each_replica_has_a_volume_of_its_own_and_writes_there(self, kept: list[Json]) -> None:
+        spec = one(kept, "StatefulSet", "tangram-extender")["spec"]
+        (claim,) = spec["volumeClaimTemplates"]
+        assert claim["spec"]["resources"]["requests"]["storage"] == "3Gi"
+        (extender,) = [each for each in spec["template"]["spec"]["initContainers"] if each["name"] == "extender"]
+        places = {each["mountPath"]: each["name"] for each in extender["volumeMounts"]}
+        settings = settings_of(kept).history
+        assert places[settings.path.rpartition("/")[0]] == claim["metadata"]["name"]
+        assert settings.peers_ca.startswith("/run/tangram/certificates/people/")
+
+    def test_replicas_find_each_other_by_a_name_that_their_certificates_carry(self, kept: list[Json]) -> None:
+        service = one(kept, "Service", one(kept, "StatefulSet", "tangram-extender")["spec"]["serviceName"])
+        assert service["spec"]["clusterIP"] == "None"
+        settings = settings_of(kept)
+        host = f"{service['metadata']['name']}.{NAMESPACE}.svc"
+        assert settings.history.peers == f"https://{host}:{service['spec']['ports'][0]['port']}"
+        assert host in settings.deployment.service_names
+
+    def test_nothing_of_it_comes_unasked(self, paired: list[Json]) -> None:
+        assert one(paired, "Deployment", "tangram-extender")
+        assert settings_of(paired).history.peers == ""
 
 
 class TestSecurity:

@@ -44,6 +44,9 @@ securityContext:
 volumeMounts:
   - {name: configuration, mountPath: /etc/tangram, readOnly: true}
   - {name: kube-api-access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+  {{- if .Values.history.persistence.enabled }}
+  - {name: history, mountPath: /var/lib/tangram}
+  {{- end }}
   {{- if include "tangram.isSelfSigned" . }}
   - {name: certificates, mountPath: /run/tangram/certificates}
   {{- else }}

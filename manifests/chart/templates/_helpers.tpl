@@ -53,11 +53,24 @@ webhooks agents
 {{/* Names under which callers reach a replica. */}}
 {{- define "tangram.serviceNames" -}}
 {{- $names := list }}
-{{- range $service := list "tangram-webhooks" "tangram-reports" "tangram-people" "tangram-scheduler" }}
+{{- $services := list "tangram-webhooks" "tangram-reports" "tangram-people" "tangram-scheduler" }}
+{{- if .Values.history.persistence.enabled }}
+{{- $services = append $services "tangram-peers" }}
+{{- end }}
+{{- range $service := $services }}
 {{- $name := printf "%s.%s.svc" $service $.Release.Namespace }}
 {{- $names = concat $names (list $name (printf "%s.cluster.local" $name)) }}
 {{- end }}
 {{- $names | toJson }}
+{{- end }}
+
+{{/* Where a replica keeps its history, and where it finds the others'; the own certificate's file holds its authority. */}}
+{{- define "tangram.history" -}}
+path: /var/lib/tangram/history.db
+peers: {{ include "tangram.people.scheme" . | lower }}://tangram-peers.{{ .Release.Namespace }}.svc:8273
+{{- if .Values.people.tls }}
+peers_ca: /run/tangram/certificates/people/{{ ternary "tls.crt" "ca.crt" (eq .Values.certificates.source "self-signed") }}
+{{- end }}
 {{- end }}
 
 {{/* What the extender reads; every name is a setting. */}}
@@ -89,6 +102,9 @@ webhooks agents
   "deployment" $deployment
   "admission" $admission
 }}
+{{- if .Values.history.persistence.enabled }}
+{{- $_ := set $settings "history" (include "tangram.history" . | fromYaml) }}
+{{- end }}
 {{- mustMergeOverwrite $settings (deepCopy .Values.extender.settings) | toYaml }}
 {{- end }}
 

@@ -28,9 +28,9 @@ class HelperHook(BuildHookInterface):
         del version
         platform = sysconfig.get_platform()
         made = [
-            f"/{package}/_{source}-{platform}.so"
+            f"/{package}/{source}-{platform}.helper"
             for package, source in HELPERS
-            if self._compiled(Path(self.root) / package / f"{source}.c", f"_{source}-{platform}.so")
+            if self._compiled(Path(self.root) / package / f"{source}.c", f"{source}-{platform}.helper")
         ]
         if not made:
             return

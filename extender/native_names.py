@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-LIBRARY = f"_names-{sysconfig.get_platform()}.so"
+LIBRARY = f"names-{sysconfig.get_platform()}.helper"
 LAYOUT = 2
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""
 

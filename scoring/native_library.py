@@ -9,8 +9,9 @@ import ctypes
 import sysconfig
 from pathlib import Path
 
-LIBRARY = f"_native-{sysconfig.get_platform()}.so"
-"""File name of the helper; the platform is in it, so that a checkout can hold those of several machines."""
+LIBRARY = f"native-{sysconfig.get_platform()}.helper"
+"""File name of the helper; the platform is in it, so that a checkout can hold those of several machines.
+It does not end like a module of Python, because it is none."""
 
 LAYOUT = 2
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""

@@ -245,7 +245,8 @@ class Binder:
 
     async def _read(self, namespace: str, name: str) -> Pod | None:
         try:
-            return await asyncio.wait_for(self._kube.get_pod(namespace, name), self._settings.kube_timeout_s)
+            async with asyncio.timeout(self._settings.kube_timeout_s):
+                return await self._kube.get_pod(namespace, name)
         except TimeoutError as error:
             raise KubeUnreachable(f"pod {namespace}/{name}: no answer in {self._settings.kube_timeout_s} s") from error
 

@@ -141,7 +141,8 @@ class History:
         except queue.Full as error:
             raise HistoryUnavailable("history: busy, ask again in a few seconds") from error
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(question.answer), _ANSWER_S)
+            async with asyncio.timeout(_ANSWER_S):
+                return await asyncio.wrap_future(question.answer)
         except TimeoutError as error:
             raise HistoryUnavailable(f"history: no answer within {_ANSWER_S:g} s") from error
 

@@ -168,9 +168,8 @@ class Identities:
         async with self._places:
             asked_at = self._clock.now()
             try:
-                found = await asyncio.wait_for(
-                    self._reviewer.token_review(token, (self._audience,)), self._limits.timeout_s
-                )
+                async with asyncio.timeout(self._limits.timeout_s):
+                    found = await self._reviewer.token_review(token, (self._audience,))
             except (KubeError, TimeoutError):
                 return Refusal.UNAVAILABLE
         claims, wall = _claims(token), self._clock.wall()

@@ -196,4 +196,5 @@ async def _repeat(step: Callable[[], Awaitable[None]], seconds: float, clock: Cl
 
 
 async def _within(seconds: float, call: Awaitable[_T]) -> _T:
-    return await asyncio.wait_for(call, seconds)
+    async with asyncio.timeout(seconds):
+        return await call

@@ -240,7 +240,8 @@ class Scheduler:
         self._news.clear()
         wait_s = min(max(self._backlog.next_s() - self._clock.now(), 0.0), _IDLE_S)
         try:
-            await asyncio.wait_for(self._news.wait(), wait_s)
+            async with asyncio.timeout(wait_s):  # wait_for loses a cancellation that comes together with news
+                await self._news.wait()
         except TimeoutError:
             return
 

@@ -142,7 +142,8 @@ async def _watch_over(world: _World, began: float, for_s: float | None, stopped:
         if left_s <= 0:
             return
         try:
-            await asyncio.wait_for(stopped.wait(), left_s)
+            async with asyncio.timeout(left_s):
+                await stopped.wait()
         except TimeoutError:
             world.product.check()
             await _audit(world)

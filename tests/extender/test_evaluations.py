@@ -107,3 +107,13 @@ def test_a_pod_that_is_tried_again_and_again_teaches_once() -> None:
     for _ in range(100):
         evaluations.note("uid", share_request(), store.snapshot())
     assert evaluations.due(store.snapshot()) is None or evaluations._notes == 1
+
+
+def test_the_setting_turns_the_helper_off() -> None:
+    store = store_with(device())
+    alone, helped = (Evaluations(Settings(helper=helper)) for helper in (False, True))
+    assert all(policy.helper is None for policy in alone.policies.values())
+    for request in REQUESTS:
+        found = [each.judge(request, store.snapshot()) for each in (alone, helped)]
+        assert np.array_equal(found[0].code, found[1].code)
+        assert np.array_equal(found[0].score, found[1].score)

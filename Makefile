@@ -20,7 +20,7 @@ run: .venv/ready ## the main job on a simulated cluster, no GPU needed; FOR=20 s
 
 test: .venv/ready ## every test that this machine can run
 	@$(BIN)/pytest -n auto --dist loadfile --reruns 1 $(addprefix --ignore=,$(REAL) $(ALONE)) $(ARGS)
-	@$(BIN)/pytest -n 3 --dist loadgroup --reruns 2 $(REAL) $(ARGS)
+	@$(BIN)/pytest -n 3 --dist loadfile --reruns 2 $(REAL) $(ARGS)
 	@$(BIN)/pytest --reruns 2 $(ALONE) $(ARGS)
 
 test-fast: .venv/ready ## without the real control plane

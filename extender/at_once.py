@@ -25,7 +25,7 @@ import structlog
 import uvicorn
 from uvicorn.server import ServerState
 
-from extender.gathering import GatheringProtocol
+from extender.gathering import GatheredTransport, GatheringProtocol
 from extender.routes.raw import BODY_S, TEXT, Answer, Headers
 
 _LOG = structlog.get_logger(__name__)
@@ -57,6 +57,8 @@ class AtOnceProtocol(GatheringProtocol):
         self._named: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
         self._too_late: asyncio.TimerHandle | None = None
+        self._keeps_timer = False
+        self._quiet_since = 0.0
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a body that is not whole yet has half a minute."""
@@ -68,7 +70,7 @@ class AtOnceProtocol(GatheringProtocol):
         """Choose the way of the request whose head has been read."""
         self._route = self._chosen()
         if self._route is None:
-            super().on_headers_complete()
+            self._go_the_usual_way()
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body."""
@@ -86,17 +88,52 @@ class AtOnceProtocol(GatheringProtocol):
         body = self._collected()
         answer = _tried(route, body, self._named)
         if answer is None:
-            super().on_headers_complete()
+            self._go_the_usual_way()
             super().on_body(body)
             super().on_message_complete()
             return
         self._write(answer)
-        self.on_response_complete()
+        self.server_state.total_requests += 1
+        self._wait_for_the_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what was collected."""
         self._collected()
+        self._drop_timer()
         super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Hang up on a connection that has been quiet for long, or look again later."""
+        if not self._keeps_timer:
+            super().timeout_keep_alive_handler()
+            return
+        left_s = self._quiet_since + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0 or self._route is not None:
+            self.timeout_keep_alive_task = self.loop.call_later(max(left_s, 1.0), self.timeout_keep_alive_handler)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Leave the timer alone between two answers at once: it looks at the clock when it is due."""
+        if not self._keeps_timer:
+            super()._unset_keepalive_if_required()
+
+    def _wait_for_the_next(self) -> None:
+        self._quiet_since = self.loop.time()
+        if not self._keeps_timer:
+            self._unset_keepalive_if_required()
+            self._keeps_timer = True
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _drop_timer(self) -> None:
+        self._keeps_timer = False
+        self._unset_keepalive_if_required()
+
+    def _go_the_usual_way(self) -> None:
+        self._drop_timer()
+        super().on_headers_complete()
 
     def _chosen(self) -> AtOnceRoute | None:
         route = self._routes.get(self.url)
@@ -121,7 +158,9 @@ class AtOnceProtocol(GatheringProtocol):
     def _write(self, answer: Answer) -> None:
         reason, ends = HTTPStatus(answer.status).phrase.encode(), b"connection: close\r\n" if answer.closes else b""
         values = answer.status, reason, answer.content_type, len(answer.body), ends, answer.body
-        self.transport.write(b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b" % values)
+        cast("GatheredTransport", self.transport).write_whole(
+            b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b" % values
+        )
 
     def _give_up(self) -> None:
         """Hang up on a caller whose body did not come."""

@@ -30,6 +30,13 @@ class GatheredTransport:
             self._loop.call_soon(self.flush)
         self._held.append(data)
 
+    def write_whole(self, data: bytes) -> None:
+        """Take an answer that nothing follows: it goes at once, behind what is held."""
+        if self._held:
+            self._held.append(data)
+        else:
+            self._transport.write(data)
+
     def flush(self) -> None:
         """Write what is held."""
         if self._held:

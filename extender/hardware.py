@@ -92,11 +92,6 @@ class LoadAverage(msgspec.Struct, frozen=True, gc=False):
     value: float
     at: float
 
-    def fed(self, utilisation: float, now: float, time_constant_s: float) -> LoadAverage:
-        """Return the average with one more sample; a sample counts for the time since the one before."""
-        weight = 1.0 - math.exp(-max(now - self.at, 0.0) / time_constant_s)
-        return LoadAverage(self.value + weight * (utilisation - self.value), now)
-
 
 def devices_of(report: Report, standing: Standing = NOTHING_KNOWN) -> dict[str, DeviceFacts]:
     """Return the schedulable devices of a report by UUID, in its order; a split GPU offers its instances only."""
@@ -128,13 +123,24 @@ def averaged(
 ) -> dict[str, LoadAverage]:
     """Return the load of each device whose utilisation is known, fed with this report."""
     averages = {}
+    fed_at, weight = now, 0.0  # The devices of a node are nearly always fed together.
     for device in report.devices:
         utilisation = known_utilisation(device)
-        if utilisation is not None:
-            start = before.get(device.uuid)
-            fresh = LoadAverage(utilisation, now)
-            averages[device.uuid] = fresh if start is None else start.fed(utilisation, now, time_constant_s)
+        if utilisation is None:
+            continue
+        start = before.get(device.uuid)
+        if start is None:
+            averages[device.uuid] = LoadAverage(utilisation, now)
+            continue
+        if start.at != fed_at:
+            fed_at, weight = start.at, _weight(now - start.at, time_constant_s)
+        averages[device.uuid] = LoadAverage(start.value + weight * (utilisation - start.value), now)
     return averages
+
+
+def _weight(passed_s: float, time_constant_s: float) -> float:
+    """Return what a sample counts in an exponential average: more, the longer the one before is ago."""
+    return 1.0 - math.exp(-max(passed_s, 0.0) / time_constant_s)
 
 
 def _facts(device: Device, report: Report, standing: Standing) -> DeviceFacts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -44,11 +45,18 @@ class Site:
 
 @asynccontextmanager
 async def served(
-    site: Site,
+    site: Site, keep_alive_s: int = 5
 ) -> AsyncIterator[Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]]:
     protocol = served_at_once({"/now": AtOnceRoute(site.handle, LIMIT)})
     config = uvicorn.Config(
-        site.app, http=protocol, loop="asyncio", interface="asgi3", ws="none", lifespan="off", log_config=None
+        site.app,
+        http=protocol,
+        loop="asyncio",
+        interface="asgi3",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=keep_alive_s,
     )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as opened:
@@ -134,6 +142,27 @@ def test_request_that_is_not_plain_goes_the_usual_way(sent: bytes):
 
 def test_bug_in_the_handler_is_met_again_on_the_usual_way():
     assert talk(request(b"bug"))[0] == [(200, b"POST /now : bug")]
+
+
+def test_quiet_connection_is_closed_and_a_busy_one_is_not():
+    """The timer of a connection is not set anew for each answer, and counts from the last one all the same."""
+    site = Site()
+
+    async def scenario() -> tuple[float, bytes]:
+        async with served(site, keep_alive_s=1) as connect:
+            reader, writer = await connect()
+            for number in range(4):
+                writer.write(request(b"now %d" % number))
+                assert await answer(reader) == (200, b"at once: now %d" % number)
+                await asyncio.sleep(0.4)
+            began = time.monotonic()
+            rest = await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+            return time.monotonic() - began, rest
+
+    waited_s, rest = asyncio.run(scenario())
+    assert rest == b""
+    assert 0.4 < waited_s < 4
 
 
 def test_body_that_does_not_come_ends_the_connection(monkeypatch: pytest.MonkeyPatch):

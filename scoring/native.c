@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-const int64_t tangram_layout = 2; /* native_library.LAYOUT */
+const int64_t tangram_layout = 3; /* native_library.LAYOUT */
 
 enum { WHOLE_MILLI = 1000, STEPS = 8, MOST_WIDTH = 1024 };
 enum { FORESIGHT, PACKING, PREFERENCE, SPREAD, SUFFICIENCY, TOPOLOGY, LOAD, SCARCITY };
@@ -52,6 +52,7 @@ typedef struct {
     const float *several_weights; /* (several_count, known + 1, levels + 1) */
     const float *worth; /* (known + 1, 1001) */
     float cpu_per_device, cpu_noise, cpu_least, scale;
+    float fragmentation, cpu_shortage, worth_weight, kinds_weight, step_milli, range_milli;
     int64_t knows_prospect;
     const float *scarce; /* (known + 1) */
     int64_t slots_count;
@@ -94,9 +95,9 @@ static inline int16_t remainder_milli(int32_t mib, int32_t milli, int32_t capaci
 static int32_t minus(int32_t a, int32_t b) { return (int32_t)((uint32_t)a - (uint32_t)b); }
 static int32_t plus(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
 
-static inline float value_of(float cost) {
-    float stepped = to_integer(cost / 20.0f) * 20.0f;
-    float value = 0.5f - stepped / 80000.0f;
+static inline float value_of(const outlook *o, float cost) {
+    float stepped = to_integer(cost / o->step_milli) * o->step_milli;
+    float value = 0.5f - stepped / (2.0f * o->range_milli);
     value = value > 0.0f ? value : 0.0f;
     return value < 1.0f ? value : 1.0f;
 }
@@ -193,10 +194,10 @@ static float foresight(const ask *a, const outlook *o, const node_view *v, int64
     float growth = shortage(gpu_after > 0.0f ? gpu_after : 0.0f, v->cpu_after, o) - v->shortage_before;
     const float *worth = o->worth + kind * (WHOLE_MILLI + 1);
     float lost = left == 0 && rest == WHOLE_MILLI ? 0.0f : worth[rest] - worth[left];
-    float cost = -0.1f * gain;
-    cost = cost + growth;
-    cost = cost + lost;
-    return value_of(cost);
+    float cost = -o->fragmentation * gain;
+    cost = cost + o->cpu_shortage * growth;
+    cost = cost + o->worth_weight * lost;
+    return value_of(o, cost);
 }
 
 static float packing(const ask *a, const node_view *v, int16_t rest, int16_t left) {
@@ -337,12 +338,13 @@ static void add_slot(const ask *a, const outlook *o, const standing *s, const in
     for (int64_t row = 0; row < s->nodes; row++) {
         float passing = by_load * load[row];
         if (scarce) {
-            float cost = 8.0f * (o->scarce[known_kind(o, kind[row])] * (count * (float)(rest[row] - left[row])));
+            float taken = count * (float)(rest[row] - left[row]);
+            float cost = o->kinds_weight * (o->scarce[known_kind(o, kind[row])] * taken);
             if (slots_if_not) {
                 int breaks = rest[row] == WHOLE_MILLI && left[row] < WHOLE_MILLI;
                 cost = cost + (breaks ? slots_if_breaks[row] : slots_if_not[row]);
             }
-            passing += by_scarcity * value_of(cost);
+            passing += by_scarcity * value_of(o, cost);
         } else {
             passing += unknown;
         }

@@ -32,8 +32,10 @@ from scoring.native_library import (
 )
 from scoring.needs import takes_whole_device
 from scoring.outlook import Outlook
-from scoring.policies.foresight import CPU_NOISE
+from scoring.policies.cost import RANGE_MILLI, STEP_MILLI
+from scoring.policies.foresight import CPU_NOISE, CPU_SHORTAGE, FRAGMENTATION, WORTH
 from scoring.policies.preference import weight_by_kind
+from scoring.policies.scarcity import KINDS, SLOTS
 from scoring.policies.sufficiency import value_by_kind
 from scoring.request import WHOLE_MILLI, PodRequest
 from scoring.status import Reason
@@ -225,6 +227,12 @@ def _outlook(outlook: Outlook) -> _Laid:
         "cpu_noise": demand.cpu_variance * CPU_NOISE,
         "cpu_least": max(demand.cpu_per_device, 1),
         "scale": np.sqrt(3) / np.pi,
+        "fragmentation": FRAGMENTATION,
+        "cpu_shortage": CPU_SHORTAGE,
+        "worth_weight": WORTH,
+        "kinds_weight": KINDS,
+        "step_milli": STEP_MILLI,
+        "range_milli": RANGE_MILLI,
         "knows_prospect": prospect is not None,
         "slots_count": len(slots),
     }
@@ -237,7 +245,7 @@ def _outlook(outlook: Outlook) -> _Laid:
         "scarce": prospect.short if prospect is not None else np.zeros(0, np.float32),
         "slot_counts": np.array([shape.count for shape, _ in slots], np.int64),
         "slot_cpu": np.array([shape.cpu_milli for shape, _ in slots], np.int64),
-        "slot_price": np.array([odds * shape.count * WHOLE_MILLI for shape, odds in slots], np.float32),
+        "slot_price": np.array([SLOTS * (odds * shape.count * WHOLE_MILLI) for shape, odds in slots], np.float32),
         "slot_kinds": _stacked([shape.kinds for shape, _ in slots], np.uint8),
     }
     return _laid(OutlookStruct(**numbers), arrays)

@@ -13,7 +13,7 @@ LIBRARY = f"native-{sysconfig.get_platform()}.helper"
 """File name of the helper; the platform is in it, so that a checkout can hold those of several machines.
 It does not end like a module of Python, because it is none."""
 
-LAYOUT = 2
+LAYOUT = 3
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""
 
 MOST_WIDTH = 1024
@@ -99,6 +99,12 @@ class OutlookStruct(ctypes.Structure):
         ("cpu_noise", ctypes.c_float),
         ("cpu_least", ctypes.c_float),
         ("scale", ctypes.c_float),
+        ("fragmentation", ctypes.c_float),
+        ("cpu_shortage", ctypes.c_float),
+        ("worth_weight", ctypes.c_float),
+        ("kinds_weight", ctypes.c_float),
+        ("step_milli", ctypes.c_float),
+        ("range_milli", ctypes.c_float),
         ("knows_prospect", ctypes.c_int64),
         ("scarce", ctypes.c_void_p),
         ("slots_count", ctypes.c_int64),

@@ -149,6 +149,10 @@ class History:
     # In the thread.
 
     def _run(self) -> None:
+        try:
+            self._open()
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: it is tried again with the first entry
+            self._fail(error, 0)
         is_over = False
         while not is_over:
             entries, questions, is_over = self._collect()

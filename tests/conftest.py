@@ -28,6 +28,7 @@ class Scheduling(LoadFileScheduling):
         return _NODE if nodeid.startswith(_NODE) else super()._split_scope(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Take our own scheduling in the place of ``loadfile``."""
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -1,7 +1,7 @@
 """The chart, installed by helm on a real control plane, and its programs run with its own configuration and accounts.
 
 A pair is two processes with a host name of their own, as the containers of one pod have it; so they need the right to
-make one (root). Only addresses differ from what the chart says: everything is on loopback.
+make one (root). Addresses and the folder of a volume differ from what the chart says: everything is on loopback.
 """
 
 import base64
@@ -21,8 +21,6 @@ from typing import Any
 import httpx2
 import msgspec
 import yaml
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from extender.certificates import Audience, read_authorities
 from extender.scheduler_client import client_secret
@@ -31,6 +29,7 @@ from node_agent.simulated_builders import node_description
 from tests.controlplane.access import Endpoint
 from tests.controlplane.api import Json, PatchKind, wait_for
 from tests.controlplane.build import ensure
+from tests.controlplane.forged import expired
 from tests.controlplane.hollow import HollowNodes
 from tests.controlplane.kubelet import HollowNode
 from tests.controlplane.loopback import free_ports
@@ -41,11 +40,12 @@ from tests.controlplane.scheduler import plain_configuration
 CHART = Path(__file__).parents[2] / "manifests" / "chart"
 SYSTEM, AGENTS = "tangram-system", "tangram-agents"
 NODES = ("gpu-a", "gpu-b")
+LOOPBACK = "127.0.0.1"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
-_DAY_S = 86_400
 _START_S = 90.0  # importing takes long where all cores are busy
 _CONFIGURATION = f"/api/v1/namespaces/{SYSTEM}/configmaps/tangram-extender"
 _AUTHORITIES = f"/api/v1/namespaces/{SYSTEM}/secrets/tangram-authorities"
+_HEADLESS = ("tangram-reports", "tangram-peers")
 _KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
@@ -66,13 +66,14 @@ class Pair:
     extender: Process
     scheduler: Process
     ports: dict[Audience, int]
+    address: str = LOOPBACK
 
     def ask(self, path: str, port: int | None = None, *, within_s: float = 3.0, token: str = "") -> httpx2.Response:
         """Return the answer to a GET on the people's listener; its certificate is not what is looked at here."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        url = f"https://127.0.0.1:{port or self.ports[Audience.PEOPLE]}{path}"
+        url = f"https://{self.address}:{port or self.ports[Audience.PEOPLE]}{path}"
         return httpx2.get(url, headers=headers, timeout=within_s, trust_env=False, verify=context)
 
     def is_ready(self, *, within_s: float = 3.0) -> bool:
@@ -94,8 +95,20 @@ class Installed:
         self.kubeconfig = plane.kubeconfig(plane.directory / "admin.kubeconfig")
         self.account = plane.service_account(SYSTEM, "tangram-extender")
         self._account = plane.kubeconfig(plane.directory / "account.kubeconfig", self.account)
+        self._hosts: Path | None = None
+        self._shared_ports: dict[Audience, int] = {}
 
-    def start_pair(self, name: str, way: Endpoint | None = None) -> Pair:
+    def lead_names_to(self, *addresses: str) -> None:
+        """Have the chart's headless Services lead to these addresses wherever pairs and agents are started after this.
+
+        Pairs then serve one port each at an address of their own, as pods do.
+        """
+        names = " ".join(f"{service}.{SYSTEM}.svc" for service in _HEADLESS)
+        self._hosts = self.plane.directory / "hosts"
+        self._hosts.write_text("".join(f"{address} {names}\n" for address in addresses) + f"{LOOPBACK} localhost\n")
+        self._shared_ports = _free_ports_by_audience()
+
+    def start_pair(self, name: str, way: Endpoint | None = None, address: str = LOOPBACK) -> Pair:
         """Start extender and kube-scheduler as one pod would: the scheduler when the extender is ready.
 
         With a ``way``, such as a fault proxy's, the extender reaches the API server by it.
@@ -106,7 +119,7 @@ class Installed:
         configuration.write_text(yaml.safe_dump(self._scheduler_configuration(files["scheduler.yaml"], ports)))
         command = [str(ensure("kube-scheduler")), f"--config={configuration}", "--secure-port=0", "--v=2"]
         scheduler = self._process(name, "kube-scheduler", command, {})
-        pair = Pair(name, self._extender(directory, ports, way), scheduler, ports)
+        pair = Pair(name, self._extender(directory, ports, way, address), scheduler, ports, address)
         pair.extender.start()
         pair.extender.wait_until(pair.is_ready, within_s=_START_S)
         scheduler.start()
@@ -129,12 +142,15 @@ class Installed:
     def _prepare(self, name: str) -> tuple[Path, dict[Audience, int]]:
         directory = self.plane.directory / name
         directory.mkdir()
-        return directory, dict(zip(Audience, free_ports(len(Audience)), strict=True))
+        own = _free_ports_by_audience()
+        return directory, own | self._shared_ports | {Audience.SCHEDULER: own[Audience.SCHEDULER]}
 
-    def _extender(self, directory: Path, ports: dict[Audience, int], way: Endpoint | None = None) -> Process:
+    def _extender(
+        self, directory: Path, ports: dict[Audience, int], way: Endpoint | None = None, address: str = LOOPBACK
+    ) -> Process:
         """Return the extender with the chart's own settings but for its addresses, not started yet."""
         text = self.plane.api.get(_CONFIGURATION)["data"]["extender.yaml"]
-        settings, content = directory / "extender.yaml", self._extender_settings(text, ports, directory)
+        settings, content = directory / "extender.yaml", self._extender_settings(text, ports, directory, address)
         if way is not None:
             content["kubeconfig"] = str(self.plane.kubeconfig(directory / "way.kubeconfig", way))
         settings.write_text(yaml.safe_dump(content))
@@ -181,7 +197,7 @@ class Installed:
         trust.write_text(self.trust())
         description = directory / "description.json"
         description.write_bytes(msgspec.json.encode(node_description(node, "A100-40GB", 2)))
-        urls = ",".join(f"https://localhost:{pair.ports[Audience.AGENTS]}" for pair in pairs)
+        urls = ",".join(sorted({f"https://{self._reports_name()}:{pair.ports[Audience.AGENTS]}" for pair in pairs}))
         settings = {"node": node, "urls": urls, "token_file": token, "ca_file": trust, "metrics_port": 0}
         settings |= {"simulate": description, "heartbeat_s": 1, "sweep_s": 0.5}
         environment = {f"TANGRAM_AGENT_{name.upper()}": str(value) for name, value in settings.items()}
@@ -200,14 +216,7 @@ class Installed:
 
     def expired_token(self, token: str) -> str:
         """Return the token as the API server would have signed it a day ago, with its own key."""
-        head, claims, _ = token.split(".")
-        content = msgspec.json.decode(_decoded(claims))
-        content |= {name: content[name] - _DAY_S for name in ("exp", "iat", "nbf")}
-        signed = f"{head}.{_encoded(msgspec.json.encode(content))}"
-        key = serialization.load_pem_private_key(self.plane.credentials.service_account_key.read_bytes(), None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        r, s = utils.decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{signed}.{_encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+        return expired(token, self.plane.credentials.service_account_key)
 
     def lease_holder(self) -> str:
         """Return which pair's kube-scheduler holds the lease, empty for none."""
@@ -216,10 +225,17 @@ class Installed:
             return ""
         return str(self.plane.api.get(path)["spec"].get("holderIdentity") or "").rpartition("_")[0]
 
-    def _extender_settings(self, text: str, ports: dict[Audience, int], directory: Path) -> Json:
+    def _reports_name(self) -> str:
+        return "localhost" if self._hosts is None else f"tangram-reports.{SYSTEM}.svc"
+
+    def _extender_settings(self, text: str, ports: dict[Audience, int], directory: Path, address: str) -> Json:
         settings: Json = yaml.safe_load(text)
         settings["deployment"] |= {f"{audience}_port": port for audience, port in ports.items()}
-        settings["deployment"] |= {"host": "127.0.0.1", "certificates_directory": str(directory / "certificates")}
+        settings["deployment"] |= {"host": address, "certificates_directory": str(directory / "certificates")}
+        if "history" in settings:
+            peers, history = settings["history"]["peers"].rpartition(":")[0], settings["history"]
+            history |= {"path": str(directory / "history.db"), "peers": f"{peers}:{ports[Audience.PEOPLE]}"}
+            history |= {"peers_ca": str(directory / "certificates" / history["peers_ca"].split("/certificates/")[1])}
         return settings | {"kubeconfig": str(self._account), "reports_wait_s": 5, "heartbeat_s": 1}
 
     def _scheduler_configuration(self, text: str, ports: dict[Audience, int]) -> Json:
@@ -230,8 +246,10 @@ class Installed:
     def _process(
         self, pod: str, name: str, command: list[str], environment: dict[str, str], *, named: bool = True
     ) -> Process:
-        script = f"hostname {pod} && exec " + " ".join(command)
-        whole = ["unshare", "-u", "sh", "-c", script] if named else command
+        hosts = [] if self._hosts is None else [f"mount --bind {self._hosts} /etc/hosts"]
+        script = " && ".join([*hosts, *([f"hostname {pod}"] if named else []), "exec " + " ".join(command)])
+        flags = ["-u"] * named + ["-m"] * bool(hosts)
+        whole = ["unshare", *flags, "sh", "-c", script] if flags else command
         process = Process(f"{pod} {name}", whole, self.plane.directory / f"{pod}-{name}.log", environment)
         self._stack.callback(process.stop)
         return process
@@ -264,12 +282,8 @@ def install(plane: ControlPlane, *values: str) -> Iterator[Installed]:
         yield Installed(plane, stack)
 
 
-def _decoded(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-def _encoded(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+def _free_ports_by_audience() -> dict[Audience, int]:
+    return dict(zip(Audience, free_ports(len(Audience)), strict=True))
 
 
 def label_restricted(plane: ControlPlane) -> None:

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TypedDict, Unpack, cast
 
 import httpx2
+from prometheus_client.parser import text_string_to_metric_families
 
 from node_agent.simulated_description import Description
 from tests.controlplane.access import User
@@ -84,10 +85,18 @@ class Stack:
 
     def extender_says(self, path: str) -> Json:
         """Return what the extender answers to a GET."""
+        found: Json = self._answer(path).json()
+        return found
+
+    def metric(self, family: str) -> float:
+        """Return the sum of all series of a family at the extender's `/metrics`."""
+        found = text_string_to_metric_families(self._answer("/metrics").text)
+        return sum(each.value for known in found for each in known.samples if each.name == family)
+
+    def _answer(self, path: str) -> httpx2.Response:
         answer = httpx2.get(self.extender.url + path, timeout=10.0, trust_env=False)
         assert answer.is_success, f"{path}: {answer.status_code} {answer.text[:300]}"
-        found: Json = answer.json()
-        return found
+        return answer
 
     def create(self, *manifests: Json) -> None:
         """Create pods."""

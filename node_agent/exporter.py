@@ -38,6 +38,16 @@ _THROTTLES = {
 
 _REPAIRS: tuple[tuple[str, str, Callable[[Counters], float | None]], ...] = (
     ("tangram_gpu_recovery_action", "What the driver asks for, 0 for nothing", lambda each: each.recovery_action),
+    (
+        "tangram_gpu_correctable_remapped_rows",
+        "Rows remapped after errors that could be corrected",
+        lambda each: each.remapped_correctable,
+    ),
+    (
+        "tangram_gpu_uncorrectable_remapped_rows",
+        "Rows remapped after errors that could not be corrected",
+        lambda each: each.remapped_uncorrectable,
+    ),
     ("tangram_gpu_row_remap_pending", "1 where a row remap waits for a reset", lambda each: each.remap_pending),
     ("tangram_gpu_row_remap_failed", "1 where a row could not be remapped", lambda each: each.remap_failed),
     ("tangram_gpu_retired_pages", "Pages of memory out of use", lambda each: each.retired_pages),

@@ -18,9 +18,10 @@ class HealthQuestions(Asker):
         """Ask for ECC errors since driver load, or over the board's life (``aggregate``)."""
         return self.ask("nvmlDeviceGetTotalEccErrors", handle, int(uncorrected), int(aggregate))
 
-    def remapped_rows(self, handle: Handle) -> Outcome[tuple[bool, bool]]:
-        """Ask for (pending, failed), Ampere and later."""
-        return mapped(self.ask("nvmlDeviceGetRemappedRows", handle), lambda rows: (bool(rows[2]), bool(rows[3])))
+    def remapped_rows(self, handle: Handle) -> Outcome[tuple[int, int, bool, bool]]:
+        """Ask for (rows after correctable errors, after uncorrectable ones, pending, failed), Ampere and later."""
+        answer = self.ask("nvmlDeviceGetRemappedRows", handle)
+        return mapped(answer, lambda rows: (int(rows[0]), int(rows[1]), bool(rows[2]), bool(rows[3])))
 
     def retired_pending(self, handle: Handle) -> Outcome[bool]:
         """Ask whether a page retirement waits for a reset, Kepler to Turing."""

@@ -53,6 +53,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What health is judged by besides XID events (node-side.md 1.5, table Health).
 
     ``recovery_action``         NVML field 230: 0 none, above it an action that the device waits for
+    ``remapped_correctable``    Ampere and later: rows of memory remapped after errors that could be corrected;
+                                ``remapped_uncorrectable``: after errors that could not
     ``remap_pending``           Ampere and later: a row remap waits for a reset; ``remap_failed``: replace the board
     ``retired_pending``         Kepler to Turing: a page retirement waits for a reset
     ``clocks_event_reasons``    bit set of the reasons why clocks are held down
@@ -64,6 +66,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ecc_uncorrected_volatile: int | None = None
     ecc_corrected_aggregate: int | None = None
     ecc_uncorrected_aggregate: int | None = None
+    remapped_correctable: int | None = None
+    remapped_uncorrectable: int | None = None
     remap_pending: bool | None = None
     remap_failed: bool | None = None
     retired_pending: bool | None = None

@@ -11,14 +11,16 @@ from node_agent.readings import Counters, DeviceReading
 
 def counters_of(nvml: Nvml, handle: Handle) -> Counters:
     """Return what health is judged by; absent where the product or the driver does not tell."""
-    remap = nvml.remapped_rows(handle).value
+    correctable, uncorrectable, pending, failed = nvml.remapped_rows(handle).value or (None, None, None, None)
     return Counters(
         ecc_corrected_volatile=nvml.ecc_errors(handle, uncorrected=False, aggregate=False).value,
         ecc_uncorrected_volatile=nvml.ecc_errors(handle, uncorrected=True, aggregate=False).value,
         ecc_corrected_aggregate=nvml.ecc_errors(handle, uncorrected=False, aggregate=True).value,
         ecc_uncorrected_aggregate=nvml.ecc_errors(handle, uncorrected=True, aggregate=True).value,
-        remap_pending=remap[0] if remap else None,
-        remap_failed=remap[1] if remap else None,
+        remapped_correctable=correctable,
+        remapped_uncorrectable=uncorrectable,
+        remap_pending=pending,
+        remap_failed=failed,
         retired_pending=nvml.retired_pending(handle).value,
         retired_pages=nvml.retired_pages(handle).value,
         recovery_action=nvml.recovery_action(handle).value,

@@ -89,8 +89,17 @@ def test_throttle_reasons_and_energy():
 
 
 def test_what_waits_for_a_repair_is_shown_and_what_is_not_known_is_not():
-    scraped = scrape(sweep(reading={"counters": Counters(recovery_action=2, remap_pending=True, remap_failed=False)}))
+    scraped = scrape(
+        sweep(
+            reading={
+                "counters": Counters(
+                    recovery_action=2, remapped_uncorrectable=1, remap_pending=True, remap_failed=False
+                )
+            }
+        )
+    )
     assert one(scraped, "tangram_gpu_recovery_action") == 2
+    assert one(scraped, "tangram_gpu_uncorrectable_remapped_rows") == 1
     assert one(scraped, "tangram_gpu_row_remap_pending") == 1
     assert one(scraped, "tangram_gpu_row_remap_failed") == 0
     assert values(scraped, "tangram_gpu_retired_pages") == {}

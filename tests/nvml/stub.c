@@ -9,7 +9,8 @@
  *   <function> segv                ... crashes
  *   device.3.<function> 15         the same for one device; device.3.all 15 for every call on it
  *   device.3.total_mib 81559       reserved_mib, used_mib, util, memutil, temp, power_mw, limit_mw, energy_mj, cores,
- *                                  arch, cc_major, cc_minor, uuid, name, action, remap_pending, remap_failed, ecc, reasons
+ *                                  arch, cc_major, cc_minor, uuid, name, action, remapped_correctable, remapped_uncorrectable,
+ *                                  remap_pending, remap_failed, ecc, reasons
  *   device.3.compute 100:512,101:- processes as pid:MiB, - for memory that the driver hides; also graphics, mps
  *   device.3.samples 100:40        SM utilisation as pid:per cent
  *   device.3.mig 1                 MIG is on; device.3.mig.0 1g.10gb:9728:14:1:6 profile:MiB:SM:GPU instance:first slice
@@ -368,7 +369,8 @@ int nvmlDeviceGetTotalEccErrors(const Device *d, unsigned int kind, unsigned int
 
 int nvmlDeviceGetRemappedRows(const Device *d, unsigned int *corr, unsigned int *unc, unsigned int *pending, unsigned int *failed) {
     ENTER(d);
-    *corr = *unc = 0, *pending = (unsigned)number(d, "remap_pending", 0), *failed = (unsigned)number(d, "remap_failed", 0);
+    *corr = (unsigned)number(d, "remapped_correctable", 0), *unc = (unsigned)number(d, "remapped_uncorrectable", 0);
+    *pending = (unsigned)number(d, "remap_pending", 0), *failed = (unsigned)number(d, "remap_failed", 0);
     return OK;
 }
 

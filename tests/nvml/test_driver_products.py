@@ -97,9 +97,20 @@ class TestWsl:
 
 class TestHealthCounters:
     def test_every_counter_is_read(self, driver, sweep):
-        driver.device(0, remap_pending=1, remap_failed=0, retired=2, retired_pending=0, ecc=5, energy_mj=77)
+        driver.device(
+            0,
+            remapped_correctable=3,
+            remapped_uncorrectable=1,
+            remap_pending=1,
+            remap_failed=0,
+            retired=2,
+            retired_pending=0,
+            ecc=5,
+            energy_mj=77,
+        )
         driver.device(0, action=4, reasons=0x44)
         counters = sweep().devices[0].counters
+        assert (counters.remapped_correctable, counters.remapped_uncorrectable) == (3, 1)
         assert (counters.remap_pending, counters.remap_failed) == (True, False)
         assert (counters.retired_pages, counters.retired_pending) == (4, False)  # Two of each cause.
         assert (counters.ecc_uncorrected_volatile, counters.ecc_corrected_volatile) == (5, 0)

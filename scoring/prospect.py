@@ -17,8 +17,9 @@ from scoring.fleet import BoolArray, Fleet
 from scoring.needs import remainder_milli
 from scoring.request import WHOLE_MILLI
 
-SAFETY = 2.0
-"""Standard deviations of the expected number of pods for which slots are kept."""
+SAFETY = 5.0
+"""Standard deviations of the expected number of pods for which slots are kept: who waits for a slot to come back waits
+long, and keeping one costs little while there are others."""
 
 DEMAND_SPREAD = 0.3
 """Standard deviation of the demand that will come for a kind, as a part of what is expected: nobody knows how many pods

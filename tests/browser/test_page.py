@@ -27,6 +27,7 @@ OPENINGS = 5
 OVERLOADED = 2.0
 """Processes a core beyond which a missed bound says more of the machine than of the page."""
 DEVICES_SHOWN = "document.getElementById('board').dataset.devices"
+WAITING = "document.getElementById('waiting').innerText"
 PICKED = "document.getElementById('picked').textContent"
 SCRIPT = "<img src=x onerror=document.title='hacked'><script>document.title='hacked'</script>"
 
@@ -126,6 +127,16 @@ class TestFilters:
         browser.find_element(By.ID, "clear").click()
         wait_for(browser, f"{DEVICES_SHOWN} === '{SMALL * DEVICES}'")
 
+    def test_waiting_pods_and_decisions_follow_the_namespace(self, browser, small):
+        small.change(lambda app: app.pod_handler().on_set(pod("stuck", namespace="lonely", gpu=1, gpu_memory=200_000)))
+        small.change(lambda app: app.pod_handler().on_set(pod("stays", namespace="robots", gpu=1, gpu_memory=200_000)))
+        open_page(browser, small)
+        wait_for(browser, f"{WAITING}.includes('lonely/stuck') && {WAITING}.includes('robots/stays')")
+        choose(browser, "namespace", "lonely")
+        wait_for(browser, f"{WAITING}.includes('lonely/stuck') && !{WAITING}.includes('robots/stays')")
+        choose(browser, "namespace", "speech")
+        wait_for(browser, f"{WAITING} === 'No pod of this namespace waits.'")
+
 
 class TestDevice:
     def test_keyboard_walks_the_map_and_shows_shares_and_history(self, browser, small):
@@ -150,24 +161,25 @@ class TestDevice:
     def test_every_control_is_reached_with_the_tab_key(self, browser, small):
         open_page(browser, small)
         reached = set()
-        for _ in range(10):
+        for _ in range(11):
             browser.switch_to.active_element.send_keys(Keys.TAB)
             reached.add(
                 browser.execute_script("return document.activeElement.id || document.activeElement.dataset.mode")
             )
-        assert reached >= {"compute", "memory", "product", "health", "namespace", "board"}
+        assert reached >= {"theme", "compute", "memory", "product", "health", "namespace", "board"}
 
 
 class TestHostileNames:
     def test_scripts_in_names_are_shown_as_text(self, browser, small):
         small.change(_be_hostile)
         open_page(browser, small, SMALL * DEVICES + 1)
+        wait_for(browser, f"{WAITING}.includes('default/')")
+        assert SCRIPT in text_of(browser, "waiting")
         choose(browser, "namespace", SCRIPT)
         wait_for(browser, f"{DEVICES_SHOWN} === '1'")
         press(browser, Keys.HOME)
         wait_for(browser, "document.getElementById('details').innerText.includes('fault ')")
         assert SCRIPT in text_of(browser, "details")
-        assert SCRIPT in text_of(browser, "waiting")
         assert SCRIPT in text_of(browser, "decisions")
         assert browser.execute_script("return document.querySelectorAll('img, main script').length") == 0
         assert browser.title.startswith("Tangram")
@@ -193,9 +205,22 @@ def test_nothing_is_asked_of_any_other_host(browser, small):
 def test_it_is_light_or_dark_as_the_person_likes_it(browser, small, scheme):
     show_as(browser, 1400, 900, scheme)
     open_page(browser, small)
-    ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-    lightness = sum(int(part) for part in ground.removeprefix("rgb(").rstrip(")").split(",")) / 3
-    assert (lightness > 128) == (scheme == "light")
+    assert (_ground(browser) > 128) == (scheme == "light")
+
+
+def test_a_theme_that_was_chosen_outlives_the_page_and_the_system(browser, small):
+    show_as(browser, 1400, 900, "light")
+    open_page(browser, small)
+    try:
+        choose(browser, "theme", "dark")
+        assert _ground(browser) < 128
+        open_page(browser, small)
+        assert _ground(browser) < 128
+        assert Select(browser.find_element(By.ID, "theme")).first_selected_option.text == "dark"
+        choose(browser, "theme", "system")
+        assert _ground(browser) > 128
+    finally:
+        browser.execute_script("localStorage.clear()")
 
 
 @pytest.mark.parametrize("width", [320, 390])
@@ -208,6 +233,12 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(browser, small, widt
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     for name in ("summary", "filters", "board", "details", "waiting", "decisions"):
         assert browser.find_element(By.ID, name).is_displayed(), name
+
+
+def _ground(browser: Chrome) -> float:
+    """Return how light the page's ground is, 0 to 255."""
+    ground = str(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    return sum(int(part) for part in ground.removeprefix("rgb(").rstrip(")").split(",")) / 3
 
 
 def _add_node(app: Extender, name: str) -> None:

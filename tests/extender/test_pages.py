@@ -74,7 +74,7 @@ class TestAssets:
         http = bench().http
         page = (await http.get("/")).text
         names = re.findall(r'(?:src|href)="(/[^"]+)"', page)
-        assert len(names) == 3
+        assert len(names) == 4
         for name in names:
             assert (await http.get(name)).status_code == 200
 

@@ -98,12 +98,13 @@ def pod(
     annotations: dict[str, str] | None = None,
     priority: int | None = None,
     nominated: str | None = None,
+    namespace: str = "default",
     **amounts: int | str,
 ) -> Pod:
     """Return a pod with one container; amounts are our resources with underscores (``gpu_memory=8192``)."""
     limits = {PREFIX + resource.replace("_", "-"): str(amount) for resource, amount in amounts.items()}
     return Pod(
-        metadata=Metadata(name=name, namespace="default", uid=uid or f"uid-{name}", annotations=annotations),
+        metadata=Metadata(name=name, namespace=namespace, uid=uid or f"uid-{name}", annotations=annotations),
         spec=PodSpec(
             node_name=node,
             priority=priority,

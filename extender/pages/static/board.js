@@ -26,13 +26,16 @@ export class Board {
     this.fleet = null;
     this.place = null;
     this.marked = -1;
-    this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.dark.addEventListener("change", () => this.drawAll());
+    addEventListener("theme", () => this.drawAll());
     new ResizeObserver(() => this.fit()).observe(canvas.parentElement);
     canvas.addEventListener("pointermove", (event) => onPoint(this.at(event)));
     canvas.addEventListener("pointerleave", () => onPoint(-1));
     canvas.addEventListener("click", (event) => onPick(this.at(event)));
     canvas.addEventListener("keydown", (event) => this.step(event, onPick));
+  }
+
+  get isDark() {
+    return document.documentElement.dataset.theme === "dark";
   }
 
   // Shows these devices of the fleet, and no others.
@@ -97,7 +100,7 @@ export class Board {
     const read = (name) => style.getPropertyValue(`--${name}`).trim();
     this.colours = {};
     for (const name of ["surface", "track", "text", "quiet", "measured", "foreign", "warn", "bad", "accent"]) this.colours[name] = read(name);
-    this.pods = Array.from({ length: 256 }, (_, tint) => podColour(tint, this.dark.matches));
+    this.pods = Array.from({ length: 256 }, (_, tint) => podColour(tint, this.isDark));
   }
 
   titles() {

@@ -1,4 +1,5 @@
-// Which devices the board shows: by product, by health, and by the namespace of a pod that holds a share.
+// Which devices the board shows: by product, by health, and by the namespace of a pod that holds a share. The lists of
+// pods follow the namespace.
 
 import { STRIDE } from "./columns.js";
 import { element } from "./words.js";
@@ -27,10 +28,16 @@ export class Filters {
   }
 
   // Offers what there is now; a choice that is gone stays, and matches nothing.
-  offer(fleet) {
+  offer(fleet, waiting) {
+    const spaces = new Set([...fleet.namespaces, ...waiting.filter((pod) => pod.includes("/")).map((pod) => pod.split("/", 1)[0])]);
     fill(this.product, [...new Set(fleet.kinds.map((kind) => kind.product))].sort());
-    fill(this.namespace, [...fleet.namespaces].sort());
-    this.namespace.closest("label").hidden = fleet.namespaces.length === 0;
+    fill(this.namespace, [...spaces].sort());
+    this.namespace.closest("label").hidden = spaces.size === 0;
+  }
+
+  // Tells whether a pod, by "namespace/name", is in the namespace that is looked at.
+  wants(pod) {
+    return this.namespace.value === ANY || pod.startsWith(`${this.namespace.value}/`);
   }
 
   // Returns the devices that match, in drawing order, and says how many they are.

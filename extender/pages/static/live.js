@@ -16,6 +16,7 @@ let pointed = -1;
 let asked = 0;
 let timer = 0;
 let token = "";
+let told = { waiting: [], decisions: [], summary: { waiting: 0 } };
 let cut = new AbortController();
 
 const board = new Board(byId("board"), point, pick);
@@ -58,6 +59,7 @@ function say(state, text) {
 }
 
 function take(update) {
+  told = update;
   summarise(update.summary);
   byId("viewer").hidden = update.names;
   if (update.layout) {
@@ -65,7 +67,7 @@ function take(update) {
     fleet = new Fleet(update.layout);
     fleet.namespaces.push(...(update.namespaces ?? []));
     fleet.take(update.cells);
-    filters.offer(fleet);
+    filters.offer(fleet, pods());
     board.marked = -1;
     pointed = -1;
     board.show(fleet, filters.select(fleet));
@@ -76,14 +78,25 @@ function take(update) {
     fleet.namespaces.push(...(update.namespaces ?? []));
     change(fleet.take(update.cells));
   }
-  byId("waiting").replaceChildren(...(update.waiting.length ? update.waiting.map(waitingItem) : [element("p", "hint", "No pod waits for a GPU.")]));
-  byId("decisions").replaceChildren(...update.decisions.map(decisionItem));
+  list();
   if (chosen() >= 0) describe();
 }
 
+// Lists the pods of the chosen namespace. Of those that wait, the oldest are told one by one and the rest counted.
+function list() {
+  const waiting = told.waiting.filter((each) => filters.wants(each.pod)).map(waitingItem);
+  const more = told.summary.waiting - told.waiting.length;
+  if (more > 0) waiting.push(element("p", "hint", `${more} more have waited less long.`));
+  if (!waiting.length) waiting.push(element("p", "hint", told.waiting.length ? "No pod of this namespace waits." : "No pod waits for a GPU."));
+  byId("waiting").replaceChildren(...waiting);
+  byId("decisions").replaceChildren(...told.decisions.filter((each) => filters.wants(each.pod)).map(decisionItem));
+}
+
+const pods = () => told.waiting.map((each) => each.pod);
+
 // Draws what changed; where a filter now matches other devices, all that it matches.
 function change(index) {
-  filters.offer(fleet);
+  filters.offer(fleet, pods());
   const cells = filters.isOn ? filters.select(fleet) : board.cells;
   if (cells.length === board.cells.length && cells.every((cell, i) => cell === board.cells[i])) board.draw(index);
   else board.show(fleet, cells);
@@ -91,6 +104,7 @@ function change(index) {
 }
 
 function select() {
+  list();
   if (!fleet) return;
   pointed = -1;
   board.show(fleet, filters.select(fleet));
@@ -164,7 +178,7 @@ async function describe() {
   const device = found.devices[slot];
   if (!device) return;
   const past = found.history[device.uuid];
-  const colour = (tint) => podColour(tint, board.dark.matches);
+  const colour = (tint) => podColour(tint, board.isDark);
   byId("details").replaceChildren(...deviceDetails(found, device, colour), ...(past ? deviceHistory(past) : []));
   byId("picked").textContent = deviceInShort(found, device);
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import structlog
 import urllib3
 import uvicorn
 
+from extender.allocation import encode_allocation
 from extender.app import Extender, Surroundings, create_app
 from extender.kube import KubeClient
 from extender.logs import set_up_logs
@@ -20,6 +22,7 @@ from extender.settings import Settings
 from extender.simulation.apiserver import SimulatedApiServer
 from extender.simulation.apiserving import ServedApiServer
 from extender.simulation.cluster import Cluster
+from scoring.request import Allocation, Share, SharingMode
 from tests.support.builders import PREFIX, device, report
 
 START_S = 90.0
@@ -31,6 +34,7 @@ class Stage:
     api_url: str
     app: Extender
     cluster: Cluster
+    on_loop: Callable[[Callable[[Extender], None]], None]
 
     def post(self, path: str, body: object) -> bytes:
         answer = urllib3.request("POST", f"{self.url}{path}", body=msgspec.json.encode(body), retries=False)
@@ -42,6 +46,16 @@ class Stage:
 
     def create_pod(self, name: str, asks: dict[str, int]) -> dict[str, object]:
         manifest = pod_manifest(name, asks)
+        self.cluster.create_pod("ml", manifest)
+        return next(each for each in self.cluster.list_pods() if each["metadata"]["name"] == name)  # type: ignore[index]
+
+    def create_bound_pod(self, name: str, node: str, uuid: str, memory_mib: int) -> dict[str, object]:
+        """Create a pod on a node with an allocation that nobody decided, as a forger or a restored backup would."""
+        share = Share(uuid, memory_mib, 100, SharingMode.TIME_SLICING)
+        text = encode_allocation(Allocation((("main", (share,)),), "binpack"))
+        manifest = pod_manifest(name, {"gpu-memory": memory_mib})
+        manifest["metadata"] |= {"annotations": {f"{PREFIX}allocation": text}}  # type: ignore[operator]
+        manifest["spec"] |= {"nodeName": node}  # type: ignore[operator]
         self.cluster.create_pod("ml", manifest)
         return next(each for each in self.cluster.list_pods() if each["metadata"]["name"] == name)  # type: ignore[index]
 
@@ -80,8 +94,9 @@ def staged(**settings: object) -> Iterator[Stage]:
         for name in ("a", "b"):
             amounts = {"cpu": "64", "memory": "256Gi"}
             cluster.create_node({"metadata": {"name": name}, "status": {"capacity": amounts, "allocatable": amounts}})
-        with ExtenderThread(api.url, settings) as (app, url):
-            stage = Stage(url, api.url, app, cluster)
+        extender = ExtenderThread(api.url, settings)
+        with extender as (app, url):
+            stage = Stage(url, api.url, app, cluster, extender.on_loop)
             wait_until_ready(url)
             stage.report("a", device("GPU-a", name="Tesla T4", compute_capability=(7, 5), total_mib=15_360))
             stage.report("b", device("GPU-b"))
@@ -120,6 +135,14 @@ class ExtenderThread:
         self._thread.join(START_S)
         self._socket.close()
 
+    def on_loop(self, change: Callable[[Extender], None]) -> None:
+        """Change the extender on its own loop, and wait until it is done."""
+
+        async def changed() -> None:
+            change(self._app)
+
+        asyncio.run_coroutine_threadsafe(changed(), self._server.loop).result(START_S)
+
     def _run(self) -> None:
         kube = KubeClient.from_url(self._api_url)
         self._app = create_app(Settings(**self._settings), Surroundings(kube, kube))  # type: ignore[arg-type]
@@ -147,6 +170,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self.loop = asyncio.get_running_loop()
         self.is_up.set()
 
 

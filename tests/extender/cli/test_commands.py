@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 import tarfile
+import time
 
 import pytest
 
 from extender.cli.commands import run
 from node_agent.report import Usage
 from tests.extender.cli.stage import staged
-from tests.support.builders import device
+from tests.support.builders import bound, device
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +145,79 @@ class TestAudit:
         assert "b GPU-b: 4000 MiB are held by processes of no pod" in out
         assert "What to do: " in out
         assert [each["kind"] for each in found] == ["process-without-pod", "use-without-booking"]
+
+
+class TestAuditOfWhatWasPlanted:
+    """Issue by issue what an audit is for, each planted in a running extender and found by the command."""
+
+    @pytest.fixture
+    def found(self, stage, tangram):
+        """Run the audit until it has the kind that was planted; return its rows and its words."""
+
+        def audit(kind: str) -> tuple[list[dict[str, str]], str]:
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                status, out, _ = tangram("audit", "-o", "json")
+                rows = [row for row in json.loads(out)["findings"] if row["kind"] == kind]
+                if rows:
+                    assert status == 1
+                    return rows, tangram("audit")[1]
+                time.sleep(0.2)
+            raise AssertionError(out)
+
+        yield audit
+        for each in stage.cluster.list_pods():
+            if each["metadata"]["name"].startswith("planted"):
+                stage.cluster.delete_pod("ml", each["metadata"]["name"], 0)
+        stage.report("b", device("GPU-b"))
+        deadline = time.monotonic() + 20
+        while tangram("audit")[0] and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert tangram("audit")[0] == 0, "all that was planted can be cleared away as the audit says"
+
+    def test_annotation_without_booking(self, stage, found):
+        planted = stage.create_bound_pod("planted", "b", "GPU-b", 1024)
+        uid = planted["metadata"]["uid"]
+        _wait_until_booked(stage, uid)
+        stage.on_loop(lambda app: app.services.store.release(uid))
+        (row,), words = found("annotation-without-booking")
+        assert (row["node"], row["uuid"], row["pod"]) == ("b", "GPU-b", "ml/planted")
+        assert "the extender missed this pod" in words
+
+    def test_booking_without_pod(self, stage, found):
+        ghost = bound("planted-ghost", "GPU-b", memory_mib=1024, compute_milli=10, node="b")
+        stage.on_loop(lambda app: app.services.store.set_pod(ghost))
+        (row,), words = found("booking-without-pod")
+        assert (row["node"], row["uuid"], row["pod"]) == ("b", "GPU-b", "default/planted-ghost")
+        assert "the pod is gone and its share is still booked" in words
+        stage.on_loop(lambda app: app.services.store.release(ghost.pod.uid))
+
+    def test_device_over(self, stage, found):
+        for name in ("planted-1", "planted-2"):
+            stage.create_bound_pod(name, "b", "GPU-b", 50_000)
+        (row,), words = found("device-over")
+        assert (row["node"], row["uuid"]) == ("b", "GPU-b")
+        assert row["pod"] == "ml/planted-1, ml/planted-2"
+        assert "delete one of the pods on it" in words
+
+    def test_unknown_uuid(self, stage, found):
+        stage.create_bound_pod("planted", "b", "GPU-of-old", 1024)
+        (row,), words = found("unknown-uuid")
+        assert (row["node"], row["uuid"], row["pod"]) == ("b", "GPU-of-old", "ml/planted")
+        assert "no agent reports this device" in words
+
+    def test_process_without_pod(self, stage, found):
+        stage.report("b", device("GPU-b", foreign_mib=4000))
+        (row,), words = found("process-without-pod")
+        assert (row["node"], row["uuid"], row["pod"]) == ("b", "GPU-b", "")
+        assert "find it on the node" in words
+
+
+def _wait_until_booked(stage, uid):
+    deadline = time.monotonic() + 20
+    while stage.app.services.store.ledger.get(uid) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class TestPolicy:

@@ -6,8 +6,10 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -25,6 +27,8 @@ pytestmark = pytest.mark.slow
 RUNS_S = 32.0
 HOURS_S = 75.0
 """GPU hours are added up every 30 s, from the second time on that a pod is seen."""
+SETTLES_S = 240.0
+ENDS_S = 60.0
 
 ROOT = Path(__file__).parents[2]
 BOARDS = sorted((ROOT / "manifests/dashboards").glob("*.json"))
@@ -81,18 +85,31 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         finally:
             assert town.stdin is not None
             town.stdin.close()
-            town.wait(60)
+            with ended_after(town, ENDS_S):
+                town.wait()
 
 
 def _wait_until_settled(town: subprocess.Popen[str]) -> None:
     assert town.stdout is not None
     told = []
-    for line in town.stdout:
-        told.append(line)
-        if line.startswith("settled"):
-            assert line == "settled 0\n", told
-            return
-    pytest.fail(f"the town ended: {told}")
+    with ended_after(town, SETTLES_S):
+        for line in town.stdout:
+            told.append(line)
+            if line.startswith("settled"):
+                assert line == "settled 0\n", told
+                return
+    pytest.fail(f"the town ended, or was not settled after {SETTLES_S:g} s: {told}")
+
+
+@contextmanager
+def ended_after(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
+    """Kill a process that is still there when so many seconds of the block have passed."""
+    alarm = threading.Timer(seconds, process.kill)
+    alarm.start()
+    try:
+        yield
+    finally:
+        alarm.cancel()
 
 
 def _wait_for(server: Prometheus, expression: str) -> None:

@@ -99,7 +99,7 @@ class Product:
 
     def decide(self, pod: TracePod, ledger: Ledger) -> tuple[int, tuple[int, ...]] | None:
         """Return node and cards, or None where the product refuses every node that the stock filter leaves."""
-        request = self._requests.get(pod) or self._requests.setdefault(pod, request_of(pod))
+        request = self._request(pod)
         fleet = self._draft.freeze()
         self._ask(request, fleet)
         judgement = self._evaluations.judge(request, fleet)
@@ -108,13 +108,21 @@ class Product:
             return None
         level = levels(judgement.score[nodes], fleet.order[nodes])
         node = int(self._draw.choice(nodes[level == level.max()].tolist()))
-        cards: tuple[int, ...] = ()
-        if pod.cards:
-            placed = allocation_on(request, fleet, node, judgement.policy, self._evaluations.outlook)
-            assert isinstance(placed, PlacedPod), placed
-            cards = self._book(node, placed.booked, 1)
+        if not pod.cards:
+            self.take_host(pod, node)
+            return node, ()
+        placed = allocation_on(request, fleet, node, judgement.policy, self._evaluations.outlook)
+        assert isinstance(placed, PlacedPod), placed
+        cards = self._book(node, placed.booked, 1)
         self._book_host(node, request, 1)
         return node, cards
+
+    def take_host(self, pod: TracePod, node: int) -> None:
+        """Take in that a pod without GPUs is on a node, whoever put it there."""
+        self._book_host(node, self._request(pod), 1)
+
+    def _request(self, pod: TracePod) -> PodRequest:
+        return self._requests.get(pod) or self._requests.setdefault(pod, request_of(pod))
 
     def _ask(self, request: PodRequest, fleet: Fleet) -> None:
         self._asked += 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.quality.baselines import Decision, Fgd, Policy, Ties, best_fit
 from benchmarks.quality.ledger import BrokenDecision, Ledger
 from benchmarks.quality.product import Product, mix_of
+from benchmarks.quality.stock import stock
 from benchmarks.quality.trace import TraceNode, TracePod, arrivals, read_nodes, read_pods
 
 BASELINES = ("BestFit", "FGD")
@@ -29,7 +30,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What to run. ``policy`` is a baseline or one of the product's; ``knows_mix`` hands it the list's shapes."""
+    """What to run. ``policy`` is a baseline or one of the product's; ``knows_mix`` hands it the list's shapes.
+
+    ``cpu_only`` empty lets the product place pods without GPUs too; else one of ``stock.STRATEGIES`` does.
+    """
 
     data: Path
     workload: str
@@ -37,6 +41,7 @@ class Run:
     seed: int
     fixed_ties: bool = True
     knows_mix: bool = True
+    cpu_only: str = ""
 
 
 def run(what: Run) -> Outcome:
@@ -85,8 +90,16 @@ def decider(
         return Decider(best_fit(ledger, ties) if what.policy == "BestFit" else Fgd(ledger, pods, ties), _nothing)
     product = Product(nodes, mix_of(pods) if what.knows_mix else None, draw, what.policy)
 
+    by_stock = stock(ledger, draw, what.cpu_only) if what.cpu_only else None
+
     def decide(pod: TracePod) -> Decision | None:
-        return product.decide(pod, ledger)
+        if by_stock is None or pod.cards:
+            return product.decide(pod, ledger)
+        node = by_stock(pod)
+        if node is None:
+            return None
+        product.take_host(pod, node)
+        return node, ()
 
     return Decider(decide, product.release)
 

@@ -1,7 +1,7 @@
 """kube-scheduler's own scoring of nodes for pods that ask for no GPU, for who routes GPU pods only to the product.
 
 The two plugins that a default kube-scheduler scores resources with, both of weight 1 and both on CPU and memory:
-NodeResourcesFit (``LeastAllocated`` spreads, ``MostAllocated`` packs) and NodeResourcesBalancedAllocation. Whole numbers
+NodeResourcesFit (``LeastAllocated`` spreads, ``MostAllocated`` packs), NodeResourcesBalancedAllocation. Whole numbers
 0..100 each, as there; the best of all nodes that fit, at random among equals.
 """
 

@@ -97,6 +97,11 @@ class Product:
         if mix is not None:
             self._plan(mix)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the nodes, in the order of the list."""
+        return tuple(self._draft.freeze().names)
+
     def decide(self, pod: TracePod, ledger: Ledger) -> tuple[int, tuple[int, ...]] | None:
         """Return node and cards, or None where the product refuses every node that the stock filter leaves."""
         request = self._request(pod)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +31,7 @@ class Harness:
         return self.app.services.store
 
     async def post(self, path: str, body: object) -> httpx2.Response:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body)
         return await self.http.post(path, content=content)
 
     async def filter(self, pod: Pod, names: Sequence[str]) -> dict[str, Any]:

@@ -57,8 +57,13 @@ def managed_resources(prefix: str) -> list[dict[str, object]]:
     return [*own, *plugin]
 
 
-def extender_entry(url: str, prefix: str, tls: Mapping[str, object] | None = None) -> Configuration:
-    """Return one entry of ``extenders``; ``url`` ends before ``/v1``, ``tls`` is the ``tlsConfig`` of an https one."""
+def extender_entry(
+    url: str, prefix: str, tls: Mapping[str, object] | None = None, *, every_pod: bool = False
+) -> Configuration:
+    """Return one entry of ``extenders``; ``url`` ends before ``/v1``, ``tls`` is the ``tlsConfig`` of an https one.
+
+    With ``every_pod`` it is asked about pods without GPUs too.
+    """
     entry: Configuration = {
         "urlPrefix": f"{url.rstrip('/')}/v1",
         **VERBS,
@@ -66,15 +71,18 @@ def extender_entry(url: str, prefix: str, tls: Mapping[str, object] | None = Non
         "httpTimeout": f"{HTTP_TIMEOUT_S}s",
         "nodeCacheCapable": True,
         "ignorable": False,
-        "managedResources": managed_resources(prefix),
     }
+    if not every_pod:
+        entry["managedResources"] = managed_resources(prefix)
     return entry if tls is None else {**entry, "enableHTTPS": True, "tlsConfig": dict(tls)}
 
 
-def profile(scheduler_name: str) -> Configuration:
-    """Return a profile that packs CPU and memory too, and looks at every node."""
+def profile(scheduler_name: str, ignored: Sequence[str] = ()) -> Configuration:
+    """Return a profile that packs CPU and memory too, looks at every node, and does not count ``ignored`` resources."""
     resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
-    fit = {"scoringStrategy": {"type": "MostAllocated", "resources": resources}}
+    fit: Configuration = {"scoringStrategy": {"type": "MostAllocated", "resources": resources}}
+    if ignored:
+        fit["ignoredResources"] = list(ignored)
     return {
         "schedulerName": scheduler_name,
         "percentageOfNodesToScore": PERCENTAGE_OF_NODES_TO_SCORE,
@@ -102,16 +110,22 @@ def scheduler_configuration(
     scheduler_name: str = SCHEDULER_NAME,
     election: Mapping[str, object] | None = None,
     tls: Mapping[str, object] | None = None,
+    every_pod: bool = False,
 ) -> Configuration:
-    """Return the whole configuration; without ``election`` that part is left to whoever runs the scheduler."""
+    """Return the whole configuration; without ``election`` that part is left to whoever runs the scheduler.
+
+    With ``every_pod`` the extender places pods without GPUs too. kube-scheduler then learns from the profile, no longer
+    from ``managedResources``, what it must not count.
+    """
     configuration: Configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
     }
     if election is not None:
         configuration["leaderElection"] = dict(election)
-    configuration["profiles"] = [profile(scheduler_name)]
-    configuration["extenders"] = [extender_entry(url, prefix, tls)]
+    ignored = [f"{prefix}/{name}" for name, is_ours in OWN_RESOURCES.items() if is_ours] if every_pod else []
+    configuration["profiles"] = [profile(scheduler_name, ignored)]
+    configuration["extenders"] = [extender_entry(url, prefix, tls, every_pod=every_pod)]
     return configuration
 
 
@@ -136,12 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--scheduler-name", default=SCHEDULER_NAME)
     parser.add_argument("--prefix", default="tangram.dev")
+    parser.add_argument("--every-pod", action="store_true", help="have it place pods without GPUs too")
     chosen = parser.parse_args(arguments)
     configuration = scheduler_configuration(
         chosen.url,
         prefix=chosen.prefix,
         scheduler_name=chosen.scheduler_name,
         tls=stand_alone_tls(chosen.certificates, chosen.server_name),
+        every_pod=chosen.every_pod,
     )
     print(yaml.safe_dump(configuration, sort_keys=False), end="")
 

@@ -36,6 +36,7 @@ MODES: Mapping[str, tuple[str, ...]] = {
         "admission.routedNamespaces={batch}",
         "admission.routedTaints={nvidia.com/gpu}",
         "scheduler.otherNames={second}",
+        "scheduler.everyPod=true",
         "injector=nri",
         "history.persistence.enabled=true",
         "history.persistence.storageClass=fast",

@@ -136,6 +136,15 @@ class TestSchedulerConfiguration:
         expected = scheduler_configuration("http://127.0.0.1:8270", election=leader_election(NAMESPACE, lease))
         assert yaml.safe_load(text) == expected
 
+    def test_every_pod(self) -> None:
+        found = objects("scheduler.everyPod=true")
+        text = one(found, "ConfigMap", "tangram-extender")["data"]["scheduler.yaml"]
+        lease = settings_of(found).deployment.lease_name
+        election = leader_election(NAMESPACE, lease)
+        expected = scheduler_configuration("http://127.0.0.1:8270", election=election, every_pod=True)
+        assert yaml.safe_load(text) == expected
+        assert "managedResources" not in expected["extenders"][0]  # type: ignore[index]
+
     def test_stand_alone_is_printed(self, stand_alone: list[Json]) -> None:
         assert "scheduler.yaml" not in one(stand_alone, "ConfigMap", "tangram-extender")["data"]
         notes = notes_of("mode=stand-alone")

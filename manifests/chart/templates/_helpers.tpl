@@ -133,6 +133,9 @@ profiles:
             resources:
               - {name: cpu, weight: 1}
               - {name: memory, weight: 1}
+          {{- if .Values.scheduler.everyPod }}
+          ignoredResources: [{{ .Values.prefix }}/gpu]
+          {{- end }}
 extenders:
   - urlPrefix: {{ if include "tangram.isPaired" . }}http://127.0.0.1:8270/v1{{ else }}{{ .Values.scheduler.extenderUrl | default (printf "https://tangram-scheduler.%s.svc:8270" .Release.Namespace) }}/v1{{ end }}
     filterVerb: filter
@@ -143,6 +146,7 @@ extenders:
     httpTimeout: 5s
     nodeCacheCapable: true
     ignorable: false
+    {{- if not .Values.scheduler.everyPod }}
     managedResources:
       - {name: {{ .Values.prefix }}/gpu, ignoredByScheduler: true}
       - {name: {{ .Values.prefix }}/gpu-memory, ignoredByScheduler: false}
@@ -152,6 +156,7 @@ extenders:
       - {name: {{ . }}, ignoredByScheduler: false}
       {{- end }}
       {{- end }}
+    {{- end }}
 {{- if not (include "tangram.isPaired" .) }}
     enableHTTPS: true
     tlsConfig:

@@ -58,7 +58,7 @@ from scoring.outlook import Outlook
 
 _LOG = structlog.get_logger(__name__)
 _EXPIRE_INTERVAL_S = 1.0
-_OUTLOOK_INTERVAL_S = 15.0
+_OUTLOOK_INTERVAL_S = 2.0
 _FOLLOW_UP_INTERVAL_S = 1.0
 _GENERATIONS_PER_S = 1_000_000
 """So that an agent never takes bookings from before a restart for the present ones: no node changes so often."""

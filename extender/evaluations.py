@@ -34,7 +34,10 @@ from scoring.status import Code, Reason
 from scoring.workload import Mix, MixHistogram
 
 _POLICY_FIELD = "gpu-policy"
-_NOTES_BETWEEN_OUTLOOKS = 64
+_FIRST_OUTLOOK = 16
+_NOTES_BETWEEN_OUTLOOKS = 512
+"""Pods that a new outlook is worked out after: first so few, then half as many as are known, at most so many."""
+
 _NOTES_BETWEEN_PROSPECTS = 25
 _NOTED_KEPT = 10_000
 MIX_FILE_PODS = 2_000
@@ -70,13 +73,13 @@ class Evaluations:
         self._noted: OrderedDict[str, None] = OrderedDict()
         self._load: LoadValues | None = None
         self._histogram = MixHistogram()
-        self._notes = 0
+        self._notes = self._known = 0
         self._until_prospect = 0
         self._outlook_kinds: tuple[DeviceKind, ...] = ()
         self.outlook = Outlook.empty()
         if settings.mix_file:
             self._histogram.expect(read_mix(Path(settings.mix_file)), MIX_FILE_PODS)
-            self._notes = _NOTES_BETWEEN_OUTLOOKS
+            self._notes = self._known = MIX_FILE_PODS
 
     @property
     def mix(self) -> Mix:
@@ -130,13 +133,15 @@ class Evaluations:
             self._noted.popitem(last=False)
         self._histogram.note(request)
         self._notes += 1
+        self._known += 1
 
     def due(self, fleet: Fleet) -> Mix | None:
         """Return the mix to work an outlook out from, where enough was learned or new kinds of device came."""
-        grown = fleet.kinds != self._outlook_kinds
-        if self._notes < _NOTES_BETWEEN_OUTLOOKS and not (grown and self._notes):
+        if not self._known or not fleet.kinds:
             return None
-        return self._histogram.mix()
+        enough = max(_FIRST_OUTLOOK, min(self._known // 2, _NOTES_BETWEEN_OUTLOOKS))
+        grown = fleet.kinds != self._outlook_kinds
+        return self._histogram.mix() if grown or self._notes >= enough else None
 
     def adopt(self, outlook: Outlook, fleet: Fleet) -> None:
         """Plan by an outlook from now on; what was remembered by another is forgotten."""

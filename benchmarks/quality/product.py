@@ -36,9 +36,6 @@ from scoring.catalog import DeviceKind, device_kind
 from scoring.conditions import parse_conditions
 from scoring.workload import shape_of
 
-NOTES_BETWEEN_OUTLOOKS = 500
-"""Pods after which a cold start plans anew; the product does so every few seconds, which the trace does not have."""
-
 MODELS = {
     "P100": ("Tesla P100-PCIE-16GB", (6, 0), 16_280),
     "T4": ("Tesla T4", (7, 5), 15_360),
@@ -132,10 +129,9 @@ class Product:
     def _ask(self, request: PodRequest, fleet: Fleet) -> None:
         self._asked += 1
         self._evaluations.note(str(self._asked), request, fleet)
-        if self._learns and self._asked % NOTES_BETWEEN_OUTLOOKS == 0:
-            mix = self._evaluations.due(fleet)
-            if mix is not None:
-                self._plan(mix)
+        mix = self._evaluations.due(fleet) if self._learns else None
+        if mix is not None:
+            self._plan(mix)
 
     def _plan(self, mix: Mix) -> None:
         fleet = self._draft.freeze()

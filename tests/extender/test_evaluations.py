@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,12 +103,33 @@ def test_an_outlook_is_learned_from_what_was_asked() -> None:
     assert evaluations.due(fleet) is None
 
 
+def test_the_first_outlooks_come_soon_and_later_ones_as_more_is_known() -> None:
+    store, evaluations = store_with(device()), Evaluations(Settings())
+    fleet, planned = store.snapshot(), []
+    for number in range(2000):
+        evaluations.note(f"uid-{number}", share_request(), fleet)
+        mix = evaluations.due(fleet)
+        if mix is not None:
+            planned.append(number + 1)
+            evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet)
+    assert planned[:6] == [1, 17, 33, 65, 129, 257]
+    assert all(after - before == 512 for before, after in itertools.pairwise(planned[7:]))
+
+
+def test_new_kinds_of_device_are_planned_for_at_once_where_anything_is_known() -> None:
+    store, evaluations = store_with(), Evaluations(Settings())
+    evaluations.note("uid", share_request(), store.snapshot())
+    assert evaluations.due(store.snapshot()) is None, "there is nothing to plan for"
+    store = store_with(device())
+    assert evaluations.due(store.snapshot()) is not None
+
+
 def test_a_pod_that_is_tried_again_and_again_teaches_once() -> None:
     store, evaluations = store_with(device()), Evaluations(Settings())
     store.set_pod(bound("a"))
     for _ in range(100):
         evaluations.note("uid", share_request(), store.snapshot())
-    assert evaluations.due(store.snapshot()) is None or evaluations._notes == 1
+    assert evaluations._notes == 1
 
 
 def test_the_setting_turns_the_helper_off() -> None:

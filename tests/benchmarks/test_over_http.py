@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from benchmarks.quality.data import folder
 from benchmarks.quality.ledger import Ledger
+from benchmarks.quality.manifest import manifest_of
 from benchmarks.quality.product import Product, kind_of, mix_of, request_of
 from benchmarks.quality.trace import TraceNode, TracePod, arrivals, read_nodes, read_pods
 from extender.allocation import decode_allocation
-from extender.objects import Container, Metadata, Pod, PodSpec, PodStatus, Resources
+from extender.objects import Pod
 from extender.podspec import pod_request
 from scoring import Outlook
 from tests.support.builders import PREFIX, device, node_facts, report
@@ -64,7 +66,7 @@ class OverHttp:
 
     async def decide(self, pod: TracePod, ledger: Ledger) -> tuple[int, tuple[int, ...]] | None:
         self._asked += 1
-        manifest = manifest_of(pod, f"pod-{self._asked}")
+        manifest = pod_of(pod, f"pod-{self._asked}")
         self._harness.kube.add(manifest)
         asked = [self._names[number] for number in ledger.fits_host(pod).nonzero()[0]]
         passed = (await self._harness.filter(manifest, asked))["NodeNames"] if asked else []
@@ -86,27 +88,15 @@ class OverHttp:
         return tuple(int(share.uuid.rpartition("-")[2]) for share in shares)
 
 
-def manifest_of(pod: TracePod, name: str) -> Pod:
-    """Return the pod as its author would write it."""
-    asks = {"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"}
-    if pod.cards:
-        asks |= {f"{PREFIX}gpu": str(pod.cards), f"{PREFIX}gpu-compute": str(pod.gpu_milli // 10)}
-    products = ",".join(kind_of(model).product for model in pod.models)
-    return Pod(
-        metadata=Metadata(
-            name=name,
-            namespace="default",
-            uid=f"uid-{name}",
-            annotations={f"{PREFIX}gpu-product": products} if products else None,
-        ),
-        spec=PodSpec(containers=(Container(name="main", resources=Resources(requests=asks, limits=asks)),)),
-        status=PodStatus(phase="Pending"),
-    )
+def pod_of(pod: TracePod, name: str) -> Pod:
+    manifest = manifest_of(pod, name)
+    manifest["metadata"] |= {"namespace": "default", "uid": f"uid-{name}"}
+    return msgspec.convert(manifest, Pod)
 
 
 def test_a_pod_as_its_author_writes_it_is_what_the_benchmark_asks():
     for pod in set(read_pods(folder(), "gpuspec33")[:500]):
-        assert pod_request(manifest_of(pod, "p"), PREFIX) == request_of(pod), pod
+        assert pod_request(pod_of(pod, "p"), PREFIX) == request_of(pod), pod
 
 
 @pytest.mark.anyio

@@ -176,18 +176,19 @@ def open_stack(
     settings: Mapping[str, str] | None = None,
     *,
     with_scheduler: bool = True,
+    kubelets: Sequence[HollowNode] | None = None,
 ) -> Iterator[Stack]:
     """Bring the product up on a control plane that knows the user EXTENDER; nodes advertise when this gives.
 
-    `settings` are environment variables of the extender, over eager ones that suit tests.
+    `settings` are environment variables of the extender, over eager ones that suit tests. `kubelets` are the nodes as
+    kubelets register them, where their sizes matter or some have no agent.
     """
     allow_extender(plane)
     (port,) = free_ports(1)
     with ExitStack() as started:
         proxy = started.enter_context(FaultProxy(plane.endpoint(EXTENDER)))
-        nodes = started.enter_context(
-            HollowNodes(plane.endpoint(), [hollow_node(each) for each in descriptions], status_period_s=0.3)
-        )
+        hollow = list(kubelets) if kubelets is not None else [hollow_node(each) for each in descriptions]
+        nodes = started.enter_context(HollowNodes(plane.endpoint(), hollow, status_period_s=0.3))
         kubeconfig = plane.kubeconfig(plane.directory / "extender.kubeconfig", proxy.endpoint)
         environment = extender_environment(str(kubeconfig), port) | _EAGER | dict(settings or {})
         extender = started.enter_context(
@@ -195,7 +196,8 @@ def open_stack(
         )
         agents = started.enter_context(Agents(descriptions, extender.url))
         stack = Stack(plane, proxy, nodes, agents, extender, tuple(descriptions))
-        wait_for("every node advertises", lambda: _all_advertise(stack), within_s=_READY_S)
+        described = {each.node for each in descriptions}
+        wait_for("every node advertises", lambda: _all_advertise(stack, described), within_s=_READY_S)
         if with_scheduler:
             impatient = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
             scheduler = plane.start_scheduler(scheduler_configuration(extender.url) | impatient, "tangram")
@@ -267,6 +269,7 @@ def _count(quantity: str) -> int:
     return int(quantity[:-1]) * 1000 if quantity.endswith("k") else int(quantity)
 
 
-def _all_advertise(stack: Stack) -> bool:
+def _all_advertise(stack: Stack, described: set[str]) -> bool:
     stack.extender.check()
-    return all(advertised(each).get("gpu-memory", 0) > 0 for each in stack.api.items("/api/v1/nodes"))
+    nodes = [each for each in stack.api.items("/api/v1/nodes") if each["metadata"]["name"] in described]
+    return all(advertised(each).get("gpu-memory", 0) > 0 for each in nodes)

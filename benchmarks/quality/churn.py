@@ -7,43 +7,21 @@ a part of the cluster's, were nothing lost. ``WORKLOADS``, ``SEEDS``, ``POLICY``
 
 from __future__ import annotations
 
-import heapq
 import os
 import random
 import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.quality.cluster import Cluster, Tally
 from benchmarks.quality.data import folder, listed
-from benchmarks.quality.ledger import BrokenDecision, Ledger
-from benchmarks.quality.runs import Run, decider
-from benchmarks.quality.trace import TracePod, read_nodes, read_pods
+from benchmarks.quality.runs import Run
+from benchmarks.quality.trace import read_nodes, read_pods
 from benchmarks.results import Row, show
 
 WORKLOADS = ("default", "gpushare60", "gpuspec33", "multigpu30")
 LOADS = (1.05, 0.9)
 LIFETIMES = 8.0
-
-
-@dataclass(slots=True)
-class Tally:
-    """What is measured: demand asked and lost in thousandths of devices, and the integral of what is allocated."""
-
-    asked_milli: int = 0
-    lost_milli: int = 0
-    held: float = 0.0
-    time: float = 0.0
-
-    @property
-    def lost_percent(self) -> float:
-        """Return the part of the GPU demand that was lost."""
-        return 100 * self.lost_milli / max(self.asked_milli, 1)
-
-    def allocated_percent(self, capacity_milli: int) -> float:
-        """Return the mean of what was allocated."""
-        return 100 * self.held / max(self.time, 1e-9) / capacity_milli
 
 
 def churn(what: Run, load: float, lifetimes: float = LIFETIMES) -> tuple[float, float]:
@@ -52,7 +30,7 @@ def churn(what: Run, load: float, lifetimes: float = LIFETIMES) -> tuple[float, 
     Raises BrokenDecision for a decision that breaks a limit or leaves a pod that would have fitted.
     """
     pods, chance = read_pods(what.data, what.workload), random.Random(what.seed + 1)
-    cluster = _Cluster(what, pods)
+    cluster = Cluster(what, read_nodes(what.data), pods)
     rate = load * cluster.ledger.capacity_milli / statistics.fmean(pod.gpu_milli for pod in pods)
     tally, now = Tally(), 0.0
     while now < lifetimes:
@@ -63,46 +41,6 @@ def churn(what: Run, load: float, lifetimes: float = LIFETIMES) -> tuple[float, 
         cluster.advance(now)
         cluster.arrive(chance.choice(pods), chance.expovariate(1.0))
     return tally.allocated_percent(cluster.ledger.capacity_milli), tally.lost_percent
-
-
-class _Cluster:
-    """The cluster of a run at one time; adds up in ``tally`` once that is set."""
-
-    def __init__(self, what: Run, pods: Sequence[TracePod]) -> None:
-        nodes, draw = read_nodes(what.data), random.Random(what.seed)
-        self.ledger = Ledger(nodes)
-        self.tally: Tally | None = None
-        self._decider = decider(what, self.ledger, nodes, pods, draw)
-        self._leaving: list[tuple[float, int, TracePod, int, tuple[int, ...]]] = []
-        self._now, self._arrived = 0.0, 0
-
-    def advance(self, now: float) -> None:
-        """Let time pass and pods go whose time has come."""
-        while self._leaving and self._leaving[0][0] <= now:
-            at, _, pod, node, cards = heapq.heappop(self._leaving)
-            self._pass(at)
-            self.ledger.release(pod, node, cards)
-            self._decider.release(pod, node, cards)
-        self._pass(now)
-
-    def arrive(self, pod: TracePod, lifetime: float) -> None:
-        """Place a pod that leaves after its lifetime, or lose it."""
-        self._arrived += 1
-        decision = self._decider.decide(pod)
-        if decision is not None:
-            self.ledger.take(pod, *decision)
-            heapq.heappush(self._leaving, (self._now + lifetime, self._arrived, pod, *decision))
-        elif self.ledger.fits(pod).any():
-            raise BrokenDecision(f"{pod} was refused and would have fitted")
-        if self.tally:
-            self.tally.asked_milli += pod.gpu_milli
-            self.tally.lost_milli += pod.gpu_milli if decision is None else 0
-
-    def _pass(self, now: float) -> None:
-        if self.tally:
-            self.tally.held += (now - self._now) * self.ledger.allocated_milli
-            self.tally.time += now - self._now
-        self._now = now
 
 
 def main() -> int:

@@ -44,7 +44,11 @@ class Run:
     cpu_only: str = ""
 
 
-def run(what: Run) -> Outcome:
+Observer = Callable[[TracePod, Decision | None, Ledger], None]
+"""Sees each pod, its node and cards (None: lost), and the ledger afterwards."""
+
+
+def run(what: Run, observe: Observer | None = None) -> Outcome:
     """Run once; raise BrokenDecision for a decision that breaks a limit or leaves a pod that would have fitted."""
     nodes, pods = read_nodes(what.data), read_pods(what.data, what.workload)
     draw = random.Random(what.seed)
@@ -58,9 +62,11 @@ def run(what: Run) -> Outcome:
         if decision is None:
             if ledger.fits(pod).any():
                 raise BrokenDecision(f"{pod} was refused and would have fitted")
-            outcome.lost[_kind(pod)] += 1
+            outcome.lost[kind_of_pod(pod)] += 1
         else:
             ledger.take(pod, *decision)
+        if observe is not None:
+            observe(pod, decision, ledger)
         at = round(100 * demand / ledger.capacity_milli)
         if at > max(READINGS):
             break
@@ -108,7 +114,8 @@ def _nothing(_pod: TracePod, _node: int, _cards: tuple[int, ...]) -> None:
     pass
 
 
-def _kind(pod: TracePod) -> str:
+def kind_of_pod(pod: TracePod) -> str:
+    """Return the kind by which lost pods are counted."""
     if not pod.cards:
         return "cpu-only"
     return "share" if pod.card_milli < 1000 else f"{pod.cards} cards"

@@ -26,6 +26,7 @@ from extender.clock import Clock, SystemClock
 from extender.decisions import Decisions
 from extender.evaluations import Evaluations
 from extender.exposing import expose_state
+from extender.forthcoming import Forthcoming
 from extender.holdings import ObservedPod
 from extender.insight import Insight, World
 from extender.kube import Kube
@@ -273,4 +274,5 @@ def build_services(settings: Settings, around: Surroundings) -> Services:
         metrics=metrics,
         insight=Insight(world),
         viewers=around.viewers,
+        forthcoming=Forthcoming(lambda uid: store.ledger.get(uid) is not None),
     )

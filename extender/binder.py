@@ -2,11 +2,11 @@
 
 ::
 
-    live pod, UID equal ── bound here with our allocation ──> success, nothing written
+    the pod as filter was sent it, else live, UID equal ── bound here with our allocation ──> success, nothing written
         │ not bound
     assume on the current state ── no room ──> NoLongerFits
         │ reserved
-    one Binding with every annotation; UID and resource version, as just read, are its preconditions
+    one Binding with every annotation; UID and resource version, as just seen, are its preconditions
         ├─ bound      confirm
         ├─ refused    forget; where an earlier Binding of this pod may have landed, or on a conflict, read first;
         │             a pod that changed since it was read is bound as it is now
@@ -76,8 +76,11 @@ class Binder:
         self._turns = Turns()
         self._sent: dict[Token, float] = {}
 
-    async def bind(self, args: BindArgs) -> Bound:
+    async def bind(self, args: BindArgs, sent: Pod | None = None) -> Bound:
         """Bind the pod to the node, once, however often it is asked.
+
+        ``sent`` is the pod as kube-scheduler sent it to filter. It saves a read where the books do not know the pod:
+        if it has changed since, the API server refuses the Binding for its resource version, and the pod is read.
 
         Raises BindError children where the placement is lost, InvalidRequest where the pod cannot be understood,
         KubeError where the API server cannot be asked, OutcomeUnknown where nobody knows: the reservation stays.
@@ -86,7 +89,8 @@ class Binder:
         async with self._turns.of(args.pod_uid):
             await self._wait_to_act(deadline)
             for _ in range(_TRIES):
-                pod = await self._live_pod(args)
+                pod = sent if sent is not None and self._is_as_sent(sent, args) else await self._live_pod(args)
+                sent = None
                 if pod.spec.node_name:
                     return self._already_bound(pod, args)
                 try:
@@ -128,6 +132,12 @@ class Binder:
             found = "no such pod" if pod is None else f"one with UID {pod.metadata.uid}"
             raise PodReplaced(f"pod {args.pod_namespace}/{args.pod_name}: asked for UID {args.pod_uid}, found {found}")
         return pod
+
+    def _is_as_sent(self, sent: Pod, args: BindArgs) -> bool:
+        """Tell whether a pod is the one to bind, unknown to the books, and of a version that can be a precondition."""
+        found = sent.metadata
+        is_meant = (found.namespace, found.name, found.uid) == (args.pod_namespace, args.pod_name, args.pod_uid)
+        return is_meant and bool(found.resource_version) and self._store.ledger.get(found.uid) is None
 
     def _let_go(self, args: BindArgs) -> None:
         """Free what the pod that is gone held; a UID that is another pod's by our books changes nothing (case S1)."""

@@ -108,6 +108,21 @@ class Evaluations:
             judgement = self._while_unchanged(key, fleet, policy)
         return self._without(judgement, request, kept) if kept else judgement
 
+    def beside(self, judgement: Judgement, request: PodRequest, others: Shares) -> Judgement:
+        """Return the judgement with scores as if others had these shares; only nodes that lose something are looked at.
+
+        No node is refused for it, but one where the pod would no longer fit comes last.
+        """
+        rows = np.array(sorted({row for row, _ in others}), np.intp)
+        at = {int(row): index for index, row in enumerate(rows)}
+        changed = judgement.fleet.take(rows).with_shares(
+            {(at[row], slot): share for (row, slot), share in others.items()}
+        )
+        found = evaluate(request, changed, judgement.policy, self.outlook)
+        score = judgement.score.copy()
+        score[rows] = np.where(found.code == Code.FIT, found.score, np.float32(0))
+        return Judgement(judgement.fleet, judgement.policy, judgement.code, judgement.reason, score)
+
     def note(self, uid: str, request: PodRequest, fleet: Fleet) -> None:
         """Learn from a pod what to expect, once however often it is tried; now and then look at what is scarce."""
         self._learn(uid, request)

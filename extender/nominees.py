@@ -72,7 +72,7 @@ class Nominees:
         kept: Shares = {}
         for nominee, shares in self._places(fleet, on_node):
             if nominee.pod.priority >= pod.priority and nominee.pod.uid != pod.uid:
-                _add(kept, shares)
+                add_shares(kept, shares)
         return kept
 
     def _places(self, fleet: Fleet, on_node: Callable[[str], Iterable[Holding]]) -> tuple[tuple[Nominee, Shares], ...]:
@@ -82,7 +82,7 @@ class Nominees:
             placed = []
             for nominee in sorted(self._by_uid.values(), key=lambda entry: (-entry.pod.priority, entry.pod.uid)):
                 shares = self._place(nominee, fleet, taken, tuple(on_node(nominee.node)))
-                _add(taken, shares)
+                add_shares(taken, shares)
                 placed.append((nominee, shares))
             self._placed = fleet.generation, tuple(placed)
         return self._placed[1]
@@ -95,7 +95,7 @@ class Nominees:
         changes = {(0, slot): amounts for (at, slot), amounts in taken.items() if at == row}
         for holding in holdings:
             if holding.is_terminating:
-                _add(changes, freed_by(holding, 0, slots))
+                add_shares(changes, freed_by(holding, 0, slots))
         node = fleet.take(np.array([row])).with_shares(changes)
         placed = allocation_on(nominee.request, node, 0, self._policy, Outlook.empty())
         if not isinstance(placed, PlacedPod):
@@ -112,7 +112,8 @@ def freed_by(holding: Holding, row: int, slots: Mapping[str, int]) -> Shares:
     }
 
 
-def _add(sums: Shares, shares: Shares) -> None:
+def add_shares(sums: Shares, shares: Shares) -> None:
+    """Add the second to the first."""
     for at, (mib, milli, sharers) in shares.items():
         before = sums.get(at, (0, 0, 0))
         sums[at] = before[0] + mib, before[1] + milli, before[2] + sharers

@@ -1,8 +1,8 @@
 """What kube-scheduler asks: filter, prioritize, preempt, bind.
 
 Each route is the whole story: wire arguments, what the pod asks, every node judged, an answer. Filter and prioritize
-write nothing anywhere. Whatever goes wrong, the scheduler gets 200 with the reason (prioritize, which has no place for
-one, neutral scores); only preempt, whose answer cannot tell an error, uses the status.
+write nothing into the books. Whatever goes wrong, the scheduler gets 200 with the reason (prioritize, which has no
+place for one, neutral scores); only preempt, whose answer cannot tell an error, uses the status.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from scoring.errors import ScoringError
 from scoring.feasibility import reason_number
 from scoring.fleet import ByteArray
 from scoring.pipeline import levels
+from scoring.request import PodRequest
 from scoring.status import Code, Reason
 
 _LOG = structlog.get_logger(__name__)
@@ -70,7 +71,7 @@ class SchedulerRoutes:
         started = self._services.clock.now()
         args = wire.decode_nodes_args(body)
         self._check_deciding()
-        judgement = self._judge(args.pod)
+        request, judgement = self._judge(args.pod)
         sent = self._names.sent(args, judgement.fleet)
         code, reason = _verdicts(judgement, sent)
         if sent.table is not None:
@@ -78,7 +79,10 @@ class SchedulerRoutes:
         else:
             answer, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
         rows = sent.rows[code == Code.FIT]
-        self._services.memos.keep(args.pod.metadata.uid, Memo(self._services.clock.now(), passed, rows, judgement))
+        uid = args.pod.metadata.uid
+        self._services.memos.keep(args.pod, Memo(self._services.clock.now(), passed, rows, request, judgement))
+        if len(rows) == 1:
+            self._expect(uid, request, judgement, int(rows[0]), started)
         self._recorder.filtered(args.pod, judgement, code, reason, started)
         return answer
 
@@ -86,11 +90,15 @@ class SchedulerRoutes:
         started = self._services.clock.now()
         args = wire.decode_nodes_args(body)
         self._check_deciding()
-        memo = self._services.memos.find(args.pod.metadata.uid, args.names_json, started)
-        judgement = memo.judgement if memo is not None else self._judge(args.pod)
+        uid = args.pod.metadata.uid
+        memo = self._services.memos.find(uid, args.names_json, started)
+        request, judgement = (memo.request, memo.judgement) if memo is not None else self._judge(args.pod)
         known = self._names.known(memo.rows, judgement.fleet) if memo is not None else None
         sent = known if known is not None else self._names.sent(args, judgement.fleet)
+        judgement = self._beside_others(uid, request, judgement, started)
         scores = _levels(judgement, sent)
+        if len(scores) and scores.any():
+            self._expect(uid, request, judgement, int(sent.rows[scores.argmax()]), started)
         self._recorder.prioritized(args.pod, judgement, sent, scores, started)
         if sent.table is not None:
             return wire.prioritize_answer_by_table(sent.table, sent.rows, scores)
@@ -113,19 +121,34 @@ class SchedulerRoutes:
         args = wire.decode_bind_args(body)
         self._check_deciding()
         try:
-            bound = await self._services.binder.bind(args)
+            bound = await self._services.binder.bind(args, self._services.memos.take_pod(args.pod_uid))
         except EXPECTED as error:
             self._recorder.not_bound(args, error, started)
             raise
+        finally:
+            self._services.forthcoming.end(args.pod_uid)
         self._recorder.bound(args, bound, started)
         return wire.bind_answer()
 
-    def _judge(self, pod: Pod) -> Judgement:
+    def _beside_others(self, uid: str, request: PodRequest, judgement: Judgement, now: float) -> Judgement:
+        """Return the judgement with scores that heed the binds of other pods that have not come yet."""
+        services = self._services
+        if not len(services.forthcoming):
+            return judgement
+        others = services.forthcoming.shares_of_others(uid, judgement.fleet, services.evaluations.outlook, now)
+        return services.evaluations.beside(judgement, request, others) if others else judgement
+
+    def _expect(self, uid: str, request: PodRequest, judgement: Judgement, row: int, now: float) -> None:
+        if request.containers:
+            node = judgement.fleet.names[row]
+            self._services.forthcoming.expect(uid, node, request, judgement.policy, now)
+
+    def _judge(self, pod: Pod) -> tuple[PodRequest, Judgement]:
         services = self._services
         request = pod_request(pod, services.settings.key_prefix)
         fleet = services.store.snapshot()
         services.evaluations.note(pod.metadata.uid, request, fleet)
-        return services.evaluations.judge(request, fleet, services.store.kept_from(identity(pod)))
+        return request, services.evaluations.judge(request, fleet, services.store.kept_from(identity(pod)))
 
     def _check_evictions(self, uid: str, now: float) -> None:
         """Raise EvictionUnderWay while victims of this pod are on their way out; it is woken to ask again."""

@@ -60,3 +60,4 @@ async def test_of_two_equal_nodes_the_one_at_90_per_cent_gets_the_pod_last() -> 
     for number in range(50):
         scores = await bench.prioritize(pod(f"p{number}", gpu_memory=8192), ["hot", "cool"])
         assert scores["cool"] == 10 > scores["hot"]
+        bench.app.services.forthcoming.end(f"uid-p{number}")

@@ -362,3 +362,62 @@ async def test_a_pod_that_changes_all_the_time_is_given_back_to_the_scheduler() 
     with pytest.raises(NoLongerFits, match="changed 3 times"):
         await bench.bind()
     assert (kube.posted, bench.booked_mib()) == (3, 0)
+
+
+def _versioned(version: str, name: str = "p") -> Pod:
+    made = pod(name, gpu_memory=8192)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, resource_version=version))
+
+
+class ReadsCounted(FakeKube):
+    reads = 0
+
+    async def get_pod(self, namespace: str, name: str) -> Pod | None:
+        self.reads += 1
+        return await super().get_pod(namespace, name)
+
+
+class TestPodThatFilterWasSent:
+    """A bind need not read what kube-scheduler has just sent; what has changed since is found by the API server."""
+
+    def _bench(self, *pods: Pod) -> tuple[Bench, ReadsCounted]:
+        bench, kube = Bench(), ReadsCounted(*pods)
+        bench.kube = kube
+        settings = Settings()
+        bench.binder = Binder(bench.store, kube, Evaluations(settings), settings, bench.clock)
+        return bench, kube
+
+    async def test_it_is_bound_without_a_read(self) -> None:
+        bench, kube = self._bench(_versioned("7"))
+        await bench.binder.bind(BindArgs("p", "default", "uid-p", "n1"), _versioned("7"))
+        assert (kube.reads, len(kube.bindings)) == (0, 1)
+        assert bench.phase() is Phase.CONFIRMED
+
+    async def test_one_that_has_changed_is_read_and_bound_as_it_is_now(self) -> None:
+        live = pod("p", gpu_memory=4096)
+        live = msgspec.structs.replace(live, metadata=msgspec.structs.replace(live.metadata, resource_version="8"))
+        bench, kube = self._bench(live)
+        await bench.binder.bind(BindArgs("p", "default", "uid-p", "n1"), _versioned("7"))
+        [(_, _, annotations)] = kube.bindings
+        assert '"memory_mib":4096' in annotations[PREFIX + "allocation"]
+        assert bench.booked_mib() == 4096
+
+    async def test_one_that_was_bound_since_is_found_bound(self) -> None:
+        bench, kube = self._bench(_versioned("7"))
+        await bench.bind()
+        bound_again = await bench.binder.bind(BindArgs("p", "default", "uid-p", "n1"), _versioned("7"))
+        assert bound_again.is_repeat
+        assert len(kube.bindings) == 1
+        assert bench.booked_mib() == 8192
+
+    async def test_one_that_is_gone_leaves_nothing_booked(self) -> None:
+        bench, _ = self._bench()
+        with pytest.raises(PodReplaced):
+            await bench.binder.bind(BindArgs("p", "default", "uid-p", "n1"), _versioned("7"))
+        assert bench.booked_mib() == 0
+
+    @pytest.mark.parametrize("sent", [_versioned(""), _versioned("7", "other")], ids=["no version", "another pod"])
+    async def test_what_cannot_be_relied_on_is_read(self, sent: Pod) -> None:
+        bench, kube = self._bench(_versioned("7"))
+        await bench.binder.bind(BindArgs("p", "default", "uid-p", "n1"), sent)
+        assert (kube.reads, len(kube.bindings)) == (1, 1)

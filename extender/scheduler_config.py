@@ -78,16 +78,18 @@ def extender_entry(
 
 
 def profile(scheduler_name: str, ignored: Sequence[str] = ()) -> Configuration:
-    """Return a profile that packs CPU and memory too, looks at every node, and does not count ``ignored`` resources."""
-    resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
-    fit: Configuration = {"scoringStrategy": {"type": "MostAllocated", "resources": resources}}
-    if ignored:
-        fit["ignoredResources"] = list(ignored)
-    return {
+    """Return a profile that looks at every node and does not count ``ignored`` resources.
+
+    Pods without GPUs are spread where kube-scheduler scores them, which is its own default: packed, they would take the
+    CPU of nodes whose GPUs are free (docs/placement.md, "Pods without GPUs").
+    """
+    made: Configuration = {
         "schedulerName": scheduler_name,
         "percentageOfNodesToScore": PERCENTAGE_OF_NODES_TO_SCORE,
-        "pluginConfig": [{"name": "NodeResourcesFit", "args": fit}],
     }
+    if ignored:
+        made["pluginConfig"] = [{"name": "NodeResourcesFit", "args": {"ignoredResources": list(ignored)}}]
+    return made
 
 
 def leader_election(namespace: str, name: str) -> Configuration:
@@ -150,7 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--scheduler-name", default=SCHEDULER_NAME)
     parser.add_argument("--prefix", default="tangram.dev")
-    parser.add_argument("--every-pod", action="store_true", help="have it place pods without GPUs too")
+    parser.add_argument(
+        "--every-pod", action="store_true", help="have it place pods without GPUs too: every pod of every profile"
+    )
     chosen = parser.parse_args(arguments)
     configuration = scheduler_configuration(
         chosen.url,

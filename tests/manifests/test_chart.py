@@ -133,17 +133,18 @@ class TestSchedulerConfiguration:
     def test_paired(self, paired: list[Json]) -> None:
         text = one(paired, "ConfigMap", "tangram-extender")["data"]["scheduler.yaml"]
         lease = settings_of(paired).deployment.lease_name
-        expected = scheduler_configuration("http://127.0.0.1:8270", election=leader_election(NAMESPACE, lease))
-        assert yaml.safe_load(text) == expected
-
-    def test_every_pod(self) -> None:
-        found = objects("scheduler.everyPod=true")
-        text = one(found, "ConfigMap", "tangram-extender")["data"]["scheduler.yaml"]
-        lease = settings_of(found).deployment.lease_name
         election = leader_election(NAMESPACE, lease)
         expected = scheduler_configuration("http://127.0.0.1:8270", election=election, every_pod=True)
         assert yaml.safe_load(text) == expected
         assert "managedResources" not in expected["extenders"][0]  # type: ignore[index]
+
+    def test_pods_with_gpus_only(self) -> None:
+        found = objects("scheduler.everyPod=false")
+        text = one(found, "ConfigMap", "tangram-extender")["data"]["scheduler.yaml"]
+        lease = settings_of(found).deployment.lease_name
+        expected = scheduler_configuration("http://127.0.0.1:8270", election=leader_election(NAMESPACE, lease))
+        assert yaml.safe_load(text) == expected
+        assert "pluginConfig" not in expected["profiles"][0]  # type: ignore[index]
 
     def test_stand_alone_is_printed(self, stand_alone: list[Json]) -> None:
         assert "scheduler.yaml" not in one(stand_alone, "ConfigMap", "tangram-extender")["data"]
@@ -161,8 +162,9 @@ class TestSchedulerConfiguration:
         assert LEASE_DURATION_S + 2 * RETRY_PERIOD_S + settings.bind_deadline_s < 20
         assert settings.deployment.lease_duration_s == LEASE_DURATION_S
 
-    def test_managed_resources_name_nvidias_too(self, paired: list[Json]) -> None:
-        text = one(paired, "ConfigMap", "tangram-extender")["data"]["scheduler.yaml"]
+    def test_managed_resources_name_nvidias_too(self) -> None:
+        found = objects("scheduler.everyPod=false")
+        text = one(found, "ConfigMap", "tangram-extender")["data"]["scheduler.yaml"]
         names = [each["name"] for each in yaml.safe_load(text)["extenders"][0]["managedResources"]]
         assert len(names) == len(set(names))
         assert set(PLUGIN_RESOURCES) | set(mig_resources()) < set(names)

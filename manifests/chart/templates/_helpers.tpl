@@ -24,6 +24,11 @@ app.kubernetes.io/component: agent
 {{- if eq .Values.mode "paired" }}true{{ end }}
 {{- end }}
 
+{{/* Whether the extender places pods without GPUs too: an existing kube-scheduler would ask about every pod there is. */}}
+{{- define "tangram.everyPod" -}}
+{{- if and .Values.scheduler.everyPod (include "tangram.isPaired" .) }}true{{ end }}
+{{- end }}
+
 {{- define "tangram.isSelfSigned" -}}
 {{- if eq .Values.certificates.source "self-signed" }}true{{ end }}
 {{- end }}
@@ -125,17 +130,12 @@ leaderElection:
 profiles:
   - schedulerName: {{ .Values.scheduler.name }}
     percentageOfNodesToScore: 100
+    {{- if include "tangram.everyPod" . }}
     pluginConfig:
       - name: NodeResourcesFit
         args:
-          scoringStrategy:
-            type: MostAllocated
-            resources:
-              - {name: cpu, weight: 1}
-              - {name: memory, weight: 1}
-          {{- if .Values.scheduler.everyPod }}
           ignoredResources: [{{ .Values.prefix }}/gpu]
-          {{- end }}
+    {{- end }}
 extenders:
   - urlPrefix: {{ if include "tangram.isPaired" . }}http://127.0.0.1:8270/v1{{ else }}{{ .Values.scheduler.extenderUrl | default (printf "https://tangram-scheduler.%s.svc:8270" .Release.Namespace) }}/v1{{ end }}
     filterVerb: filter
@@ -146,7 +146,7 @@ extenders:
     httpTimeout: 5s
     nodeCacheCapable: true
     ignorable: false
-    {{- if not .Values.scheduler.everyPod }}
+    {{- if not (include "tangram.everyPod" .) }}
     managedResources:
       - {name: {{ .Values.prefix }}/gpu, ignoredByScheduler: true}
       - {name: {{ .Values.prefix }}/gpu-memory, ignoredByScheduler: false}

@@ -176,6 +176,8 @@ class Evaluations:
             else:
                 known = stand_again(known, request, fleet, policy, self.outlook, rows)
         _keep(self._standings, key, known, self._kept)
+        if not (known.code == Code.FIT).any():
+            return Judgement(fleet, policy, known.code, known.reason, np.zeros(len(fleet), np.float32))
         self._load = LoadValues.of(fleet) if self._load is None else self._load.at(fleet)
         score = scores(known, request, fleet, policy, self.outlook, self._load.values)
         return Judgement(fleet, policy, known.code, known.reason, score)

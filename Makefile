@@ -38,7 +38,7 @@ quality-guard: .venv/ready ## placement on two workloads of the public trace; fa
 
 .PHONY: bench-ci
 bench-ci: .venv/ready ## a small size of the benchmarks; fails on ratios that a regression breaks (needs Go; minutes)
-	@$(BIN)/python -m benchmarks.latency --nodes 500 2000 --pairs 200 --most-ratio 25 --most-growth 6
+	@$(BIN)/python -m benchmarks.latency --nodes 500 2000 --pairs 200 --most-ratio 15 --most-growth 5
 	@$(BIN)/python -m benchmarks.throughput --nodes 6 --most-ratio 4
 
 fmt: .venv/ready ## format the code

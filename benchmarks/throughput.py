@@ -80,7 +80,7 @@ def run(stack: Stack, scenario: str, pods: Sequence[Json], cpu: Callable[[], Cpu
 
 def _until_settled(stack: Stack, count: int, started: float) -> tuple[int, float]:
     """Return how many got bound and when the last one was; gives up where nothing is bound for 15 seconds."""
-    bound, at = 0, started
+    bound, at = 0, time.monotonic()
     while bound < count and time.monotonic() - at < 15.0 and time.monotonic() - started < _PATIENCE_S:
         now = count - len(stack.api.items(PODS, fieldSelector="spec.nodeName="))
         if now > bound:

@@ -38,7 +38,7 @@ class AsyncApi:
             base_url=endpoint.url,
             headers={"Authorization": f"Bearer {endpoint.token}"},
             verify=trust(endpoint),
-            timeout=_TIMEOUT_S,
+            timeout=httpx2.Timeout(_TIMEOUT_S, pool=None),  # a hundred kubelets at once wait for their turn
             limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
             trust_env=False,
         )

@@ -1,7 +1,7 @@
 """``make bench NAME=quality``: GPUs left unallocated by the product's policy on the public openb trace.
 
 ``WORKLOADS=default,gpuspec33``, ``SEEDS=42,43``, ``POLICY=binpack`` and ``COLD=1`` choose; ``CPU_ONLY=spreading`` or
-``packing`` has pods without GPUs placed by kube-scheduler's own scoring. The data are looked for in ``TANGRAM_OPENB``
+``packing`` has pods without GPUs placed by kube-scheduler's own scoring. The data are looked for in ``OPENB_DATA``
 or in the project's copy. First the harness' own BestFit and FGD must land within 0.4 of the published
 figures on default and gpuspec33; else nothing is reported.
 """

@@ -9,8 +9,8 @@ _COPY = Path(__file__).parents[2] / "extender" / "simulation" / "data" / "openb"
 
 
 def folder() -> Path:
-    """Return the folder of the trace: ``TANGRAM_OPENB``, or the project's own copy."""
-    return Path(os.environ.get("TANGRAM_OPENB") or _COPY)
+    """Return the folder of the trace: ``OPENB_DATA``, or the project's own copy."""
+    return Path(os.environ.get("OPENB_DATA") or _COPY)
 
 
 def listed(name: str) -> list[str]:

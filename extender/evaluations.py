@@ -11,10 +11,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+from extender.bounded import keep
 from extender.holdings import ObservedPod
 from extender.mix_file import read_mix
 from extender.nominees import Shares
@@ -26,6 +27,7 @@ from scoring.fleet import ByteArray, Fleet, FloatArray
 from scoring.native import Native
 from scoring.outlook import Outlook
 from scoring.pipeline import evaluate
+from scoring.placement import Placements
 from scoring.policies.load import WORTH_REFRESHING, LoadValues
 from scoring.registry import Policy, build_policies
 from scoring.request import PodRequest
@@ -113,12 +115,7 @@ class Evaluations:
 
         No node is refused for it, but one where the pod would no longer fit comes last.
         """
-        rows = np.array(sorted({row for row, _ in others}), np.intp)
-        at = {int(row): index for index, row in enumerate(rows)}
-        changed = judgement.fleet.take(rows).with_shares(
-            {(at[row], slot): share for (row, slot), share in others.items()}
-        )
-        found = evaluate(request, changed, judgement.policy, self.outlook)
+        rows, found = self._evaluated_beside(judgement, request, others)
         score = judgement.score.copy()
         score[rows] = np.where(found.code == Code.FIT, found.score, np.float32(0))
         return Judgement(judgement.fleet, judgement.policy, judgement.code, judgement.reason, score)
@@ -143,9 +140,7 @@ class Evaluations:
     def _learn(self, uid: str, request: PodRequest) -> None:
         if uid in self._noted:
             return
-        self._noted[uid] = None
-        if len(self._noted) > _NOTED_KEPT:
-            self._noted.popitem(last=False)
+        keep(self._noted, uid, None, _NOTED_KEPT)
         self._histogram.note(request)
         self._notes += 1
         self._known += 1
@@ -175,7 +170,7 @@ class Evaluations:
                 known = stand(request, fleet, policy, self.outlook)
             else:
                 known = stand_again(known, request, fleet, policy, self.outlook, rows)
-        _keep(self._standings, key, known, self._kept)
+        keep(self._standings, key, known, self._kept)
         if not (known.code == Code.FIT).any():
             return Judgement(fleet, policy, known.code, known.reason, np.zeros(len(fleet), np.float32))
         self._load = LoadValues.of(fleet) if self._load is None else self._load.at(fleet)
@@ -187,27 +182,21 @@ class Evaluations:
         if known is None or known.fleet.generation != fleet.generation:
             found = evaluate(key[0], fleet, policy, self.outlook)
             known = Judgement(fleet, policy, found.code, found.reason, found.score)
-        _keep(self._judged, key, known, _JUDGED_KEPT)
+        keep(self._judged, key, known, _JUDGED_KEPT)
         return known
 
     def _without(self, judgement: Judgement, request: PodRequest, kept: Shares) -> Judgement:
         """Return the judgement with what is kept for others taken off; only nodes that lose something are looked at."""
-        rows = np.array(sorted({row for row, _ in kept}), np.intp)
-        changed = judgement.fleet.with_shares(kept).take(rows)
-        found = evaluate(request, changed, judgement.policy, self.outlook)
+        rows, found = self._evaluated_beside(judgement, request, kept)
         code, reason, score = judgement.code.copy(), judgement.reason.copy(), judgement.score.copy()
         lost = (code[rows] == Code.FIT) & (found.code != Code.FIT)
         code[rows[lost]], reason[rows[lost]] = Code.UNSCHEDULABLE, reason_number(Reason.RESERVED_FOR_NOMINATED)
         score[rows] = found.score
         return Judgement(judgement.fleet, judgement.policy, code, reason, score)
 
-
-_Value = TypeVar("_Value")
-
-
-def _keep(memory: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
-    """Remember a value as the newest; the one that was not asked for longest makes room."""
-    memory[key] = value
-    memory.move_to_end(key)
-    if len(memory) > most:
-        memory.popitem(last=False)
+    def _evaluated_beside(
+        self, judgement: Judgement, request: PodRequest, shares: Shares
+    ) -> tuple[npt.NDArray[np.intp], Placements]:
+        """Return the rows that shares of others lie on, and how the pod would fare there beside them."""
+        rows = np.array(sorted({row for row, _ in shares}), np.intp)
+        return rows, evaluate(request, judgement.fleet.part(rows, shares), judgement.policy, self.outlook)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from extender.bounded import keep
 from extender.errors import EvictionUnderWay
 from extender.holdings import Holding
 from extender.ledger import Ledger
@@ -39,12 +40,10 @@ class Evictions:
 
     def allow(self, uid: str, kept: Mapping[str, Victims], now: float) -> None:
         """Remember what preempt answers for a pod; an answer without nodes evicts nobody."""
-        self._allowed.pop(uid, None)
-        if not kept:
-            return
-        self._allowed[uid] = _Allowed(now, {node: victims.uids() for node, victims in kept.items()})
-        if len(self._allowed) > _LIMIT:
-            self._allowed.popitem(last=False)
+        if kept:
+            keep(self._allowed, uid, _Allowed(now, {node: victims.uids() for node, victims in kept.items()}), _LIMIT)
+        else:
+            self._allowed.pop(uid, None)
 
     def check(self, uid: str, ledger: Ledger, now: float) -> None:
         """Raise EvictionUnderWay while the books may not show yet what was evicted for this pod.

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-
+from extender.bounded import keep
 from extender.nominees import Shares, add_shares
 from scoring.fleet import Fleet
 from scoring.outlook import Outlook
 from scoring.pipeline import PlacedPod, allocation_on
 from scoring.registry import Policy
 from scoring.request import PodRequest
+from scoring.status import Verdict
 
 _KEPT = 64
 _KEPT_S = 2.0
@@ -31,8 +31,8 @@ class _Bind:
     request: PodRequest
     policy: Policy
     until: float
-    booked: dict[int, tuple[int, int, int]] | None = field(default=None)
-    """Slot -> MiB, thousandths and sharers; worked out when somebody first asks."""
+    placed: PlacedPod | Verdict | None = None
+    """Worked out when somebody first asks, beside those expected before it."""
 
 
 class Forthcoming:
@@ -47,10 +47,7 @@ class Forthcoming:
 
     def expect(self, uid: str, node: str, request: PodRequest, policy: Policy, now: float) -> None:
         """Remember where a pod will most likely be bound; ``now`` is in seconds of the clock that others ask with."""
-        self._binds.pop(uid, None)
-        self._binds[uid] = _Bind(node, request, policy, now + _KEPT_S)
-        if len(self._binds) > _KEPT:
-            self._binds.popitem(last=False)
+        keep(self._binds, uid, _Bind(node, request, policy, now + _KEPT_S), _KEPT)
 
     def end(self, uid: str) -> None:
         """Forget a pod: its bind was answered."""
@@ -64,9 +61,10 @@ class Forthcoming:
             row = fleet.rows.get(bind.node)
             if other == uid or row is None or self._is_booked(other):
                 continue
-            if bind.booked is None:
-                bind.booked = _placed(bind, fleet, row, sums, outlook)
-            add_shares(sums, {(row, slot): amounts for slot, amounts in bind.booked.items()})
+            if bind.placed is None:
+                bind.placed = allocation_on(bind.request, fleet, row, bind.policy, outlook, sums)
+            if isinstance(bind.placed, PlacedPod):
+                add_shares(sums, bind.placed.shares(row))
         return sums
 
     def _forget_old(self, now: float) -> None:
@@ -75,13 +73,3 @@ class Forthcoming:
             if bind.until > now:
                 return
             del self._binds[uid]
-
-
-def _placed(bind: _Bind, fleet: Fleet, row: int, taken: Shares, outlook: Outlook) -> dict[int, tuple[int, int, int]]:
-    """Return the slots that the pod would get beside those placed before it; none where it no longer fits."""
-    here = {(0, slot): amounts for (at, slot), amounts in taken.items() if at == row}
-    node = fleet.take(np.array([row])).with_shares(here)
-    placed = allocation_on(bind.request, node, 0, bind.policy, outlook)
-    if not isinstance(placed, PlacedPod):
-        return {}
-    return {slot: (mib, milli, 1) for slot, mib, milli in placed.booked}

@@ -31,6 +31,7 @@ from typing import Protocol
 import msgspec
 from prometheus_client import Counter
 
+from extender.bounded import keep
 from extender.clock import Clock
 from extender.errors import KubeError, NotAllowed
 from extender.kubeapi import TokenIdentity
@@ -191,10 +192,7 @@ class Identities:
         kept_s = self._limits.accepted_s if is_accepted else self._limits.refused_s
         if is_accepted and claims.exp is not None:
             kept_s = min(kept_s, claims.exp - wall)
-        self._remembered[key] = _Remembered(asked_at + kept_s, identity)
-        self._remembered.move_to_end(key)
-        while len(self._remembered) > self._limits.remembered:
-            self._remembered.popitem(last=False)
+        keep(self._remembered, key, _Remembered(asked_at + kept_s, identity), self._limits.remembered)
 
 
 class AgentGuard:

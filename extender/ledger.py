@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from extender.bounded import keep
 from extender.holdings import DeviceBooking, Holding, Phase
 
 
@@ -111,10 +112,7 @@ class Ledger:
 
     def bury(self, uid: str) -> Holding | None:
         """Take a pod's holding out for good: nothing that is read later brings it back."""
-        self._gone[uid] = None
-        self._gone.move_to_end(uid)
-        if len(self._gone) > self._tombstones:
-            self._gone.popitem(last=False)
+        keep(self._gone, uid, None, self._tombstones)
         return self.drop(uid)
 
     def device(self, node: str, uuid: str) -> DeviceSum:

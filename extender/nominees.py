@@ -11,8 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from extender.holdings import Holding, PodIdentity
 from scoring.fleet import Fleet
 from scoring.outlook import Outlook
@@ -92,15 +90,12 @@ class Nominees:
         if row is None or any(holding.pod.uid == nominee.pod.uid for holding in holdings):
             return {}
         slots = {uuid: slot for slot, uuid in enumerate(fleet.uuids[row])}
-        changes = {(0, slot): amounts for (at, slot), amounts in taken.items() if at == row}
+        changes = dict(taken)
         for holding in holdings:
             if holding.is_terminating:
-                add_shares(changes, freed_by(holding, 0, slots))
-        node = fleet.take(np.array([row])).with_shares(changes)
-        placed = allocation_on(nominee.request, node, 0, self._policy, Outlook.empty())
-        if not isinstance(placed, PlacedPod):
-            return {}
-        return {(row, slot): (mib, milli, 1) for slot, mib, milli in placed.booked}
+                add_shares(changes, freed_by(holding, row, slots))
+        placed = allocation_on(nominee.request, fleet, row, self._policy, Outlook.empty(), changes)
+        return placed.shares(row) if isinstance(placed, PlacedPod) else {}
 
 
 def freed_by(holding: Holding, row: int, slots: Mapping[str, int]) -> Shares:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from extender.bounded import keep
 from extender.decisions import Decision, Verb
 from extender.kubeapi import EventNote, EventType
 
@@ -78,10 +79,7 @@ class PodEvents:
             return
         if len(self._due) >= _QUEUED:
             return
-        self._told[decision.pod_uid] = _Told(reasons, now)
-        self._told.move_to_end(decision.pod_uid)
-        while len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+        keep(self._told, decision.pod_uid, _Told(reasons, now), _REMEMBERED)
         self._due[decision.pod_uid] = Due(decision.pod_uid, decision.namespace, decision.name)
 
     def _bound(self, decision: Decision) -> None:

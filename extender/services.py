@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from extender.binder import Binder
+from extender.bounded import keep
 from extender.clock import Clock
 from extender.decisions import Decisions
 from extender.evaluations import Evaluations, Judgement
@@ -53,8 +53,8 @@ class Memos:
 
     def keep(self, pod: Pod, memo: Memo) -> None:
         """Remember what filter found; the oldest makes room."""
-        _keep(self._memos, pod.metadata.uid, memo, _MEMOS)
-        _keep(self._pods, pod.metadata.uid, pod, _PODS)
+        keep(self._memos, pod.metadata.uid, memo, _MEMOS)
+        keep(self._pods, pod.metadata.uid, pod, _PODS)
 
     def take_pod(self, uid: str) -> Pod | None:
         """Return the pod as kube-scheduler sent it last, once."""
@@ -66,16 +66,6 @@ class Memos:
         if memo is None or now - memo.at > _MEMO_AGE_S or memo.names_json != names_json:
             return None
         return memo
-
-
-_Kept = TypeVar("_Kept")
-
-
-def _keep(memory: OrderedDict[str, _Kept], uid: str, value: _Kept, most: int) -> None:
-    memory[uid] = value
-    memory.move_to_end(uid)
-    if len(memory) > most:
-        memory.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,10 @@ _SHARING = {
 }
 
 
+Changes = Mapping[tuple[int, int], tuple[int, int, int]]
+"""(row, slot) -> MiB, thousandths and sharers to add, each of which may be negative."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """All nodes and devices at one generation.
@@ -170,10 +174,19 @@ class Fleet:
             **columns,  # type: ignore[arg-type]
         )
 
-    def with_shares(self, changes: Mapping[tuple[int, int], tuple[int, int, int]]) -> Fleet:
+    def part(self, rows: npt.NDArray[np.intp], changes: Changes) -> Fleet:
+        """Return a fleet of these rows only, as it would be with other bookings.
+
+        ``changes`` are those of ``with_shares``, by the rows of this fleet; what lies on other rows does not count.
+        """
+        at = {int(row): index for index, row in enumerate(rows)}
+        here = {(at[row], slot): amounts for (row, slot), amounts in changes.items() if row in at}
+        return self.take(rows).with_shares(here) if here else self.take(rows)
+
+    def with_shares(self, changes: Changes) -> Fleet:
         """Return the fleet as it would be with other bookings; what-if only, the generation stays.
 
-        ``changes`` maps (row, slot) to what is added: MiB, thousandths and sharers, each of which may be negative.
+        ``changes`` says what is added where.
         """
         mib, milli, sharers = self.booked_mib.copy(), self.booked_milli.copy(), self.sharers.copy()
         for (row, slot), (add_mib, add_milli, add_sharers) in changes.items():

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.feasibility import NO_REASON, REASONS
-from scoring.fleet import Fleet, FloatArray, IntArray, ModeCode
+from scoring.fleet import Changes, Fleet, FloatArray, IntArray, ModeCode
 from scoring.host_only import place_host_only
 from scoring.needs import need_of, takes_whole_device
 from scoring.outlook import Outlook
@@ -37,6 +37,10 @@ class PlacedPod:
 
     allocation: Allocation
     booked: tuple[tuple[int, int, int], ...]
+
+    def shares(self, row: int) -> dict[tuple[int, int], tuple[int, int, int]]:
+        """Return what it adds to a node's devices, as ``Fleet.with_shares`` takes it."""
+        return {(row, slot): (mib, milli, 1) for slot, mib, milli in self.booked}
 
 
 def evaluate(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -> Placements:
@@ -78,9 +82,14 @@ def levels(score: FloatArray, order: npt.NDArray[np.uint32]) -> IntArray:
     return below
 
 
-def allocation_on(request: PodRequest, fleet: Fleet, row: int, policy: Policy, outlook: Outlook) -> PlacedPod | Verdict:
-    """Return the placement on one node as shares, or the verdict that refuses it."""
-    node = fleet.take(np.array([row]))
+def allocation_on(
+    request: PodRequest, fleet: Fleet, row: int, policy: Policy, outlook: Outlook, changes: Changes | None = None
+) -> PlacedPod | Verdict:
+    """Return the placement on one node as shares, or the verdict that refuses it.
+
+    With ``changes`` it is the placement that there would be with these other bookings.
+    """
+    node = fleet.part(np.array([row]), changes or {})
     placements = evaluate(request, node, policy, outlook)
     found = verdict(placements, 0)
     if not found.fits:

@@ -46,9 +46,9 @@ def keep_node(preemptor: Preemptor, fleet: Fleet, row: int, victims: Iterable[Ca
     shares: dict[tuple[int, int], tuple[int, int, int]] = {}
     for victim in victims:
         for slot, mib, milli in victim.booked:
-            before = shares.get((0, slot), (0, 0, 0))
-            shares[0, slot] = before[0] - mib, before[1] - milli, before[2] - 1
-    node = fleet.take(np.array([row])).with_shares(shares)
+            before = shares.get((row, slot), (0, 0, 0))
+            shares[row, slot] = before[0] - mib, before[1] - milli, before[2] - 1
+    node = fleet.part(np.array([row]), shares)
     return bool(evaluate(preemptor.request, node, preemptor.policy, preemptor.outlook).code[0] == Code.FIT)
 
 

@@ -133,8 +133,6 @@ class SchedulerRoutes:
     def _beside_others(self, uid: str, request: PodRequest, judgement: Judgement, now: float) -> Judgement:
         """Return the judgement with scores that heed the binds of other pods that have not come yet."""
         services = self._services
-        if not len(services.forthcoming):
-            return judgement
         others = services.forthcoming.shares_of_others(uid, judgement.fleet, services.evaluations.outlook, now)
         return services.evaluations.beside(judgement, request, others) if others else judgement
 

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.quality.data import folder, has, listed
+from benchmarks.quality.data import chosen_seeds, folder, has, listed
 from benchmarks.quality.runs import READINGS, Outcome, Run, run
 from benchmarks.quality.trace import WORKLOADS
 from benchmarks.results import show
@@ -37,7 +37,7 @@ def main() -> int:
     """Reproduce the baselines, then measure the product; return 1 where the harness does not reproduce them."""
     data = folder()
     workloads = listed("WORKLOADS") or [name for name in WORKLOADS if has(data, name)]
-    seeds = [int(seed) for seed in listed("SEEDS")] or list(SEEDS)
+    seeds = chosen_seeds(*SEEDS)
     policies = listed("POLICY") or ["binpack"]
     rows = []
     for workload in [name for name in workloads if name in PUBLISHED_BESTFIT]:

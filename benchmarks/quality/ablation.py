@@ -14,7 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
-from benchmarks.quality.data import folder, listed
+from benchmarks.quality.data import chosen_seeds, folder, listed
 from benchmarks.quality.runs import Run, run
 from benchmarks.results import Row, show
 from scoring import native
@@ -68,7 +68,7 @@ def measure(workload: str, term: str, seeds: list[int]) -> Row:
 def main() -> int:
     """Run every workload without every term and print the table."""
     workloads = listed("WORKLOADS") or list(WORKLOADS)
-    seeds = [int(seed) for seed in listed("SEEDS")] or list(SEEDS)
+    seeds = chosen_seeds(*SEEDS)
     show("quality-ablation", [measure(workload, term, seeds) for workload in workloads for term in TERMS])
     return 0
 

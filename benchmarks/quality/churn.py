@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.quality.cluster import Cluster, Tally
-from benchmarks.quality.data import folder, listed
+from benchmarks.quality.data import chosen_loads, chosen_seeds, folder, listed
 from benchmarks.quality.runs import Run
 from benchmarks.quality.trace import read_nodes, read_pods
 from benchmarks.results import Row, show
@@ -46,11 +46,10 @@ def churn(what: Run, load: float, lifetimes: float = LIFETIMES) -> tuple[float, 
 def main() -> int:
     """Run every workload at every load and print the table."""
     lifetimes = float(os.environ.get("LIFETIMES") or LIFETIMES)
-    loads = [float(load) for load in listed("LOAD")] or LOADS
     policies = listed("POLICY") or ["FGD", "binpack"]
     rows = [
         _measure(folder(), workload, policy, load, lifetimes)
-        for load in loads
+        for load in chosen_loads(*LOADS)
         for workload in listed("WORKLOADS") or WORKLOADS
         for policy in policies
     ]
@@ -60,7 +59,7 @@ def main() -> int:
 
 def _measure(data: Path, workload: str, policy: str, load: float, lifetimes: float) -> Row:
     found = []
-    for seed in [int(seed) for seed in listed("SEEDS")] or [42, 43]:
+    for seed in chosen_seeds(42, 43):
         what = Run(data, workload, policy, seed, knows_mix=not os.environ.get("COLD"))
         found.append(churn(what, load, lifetimes))
         print(f"{workload} {policy} load {load} seed {seed}: {found[-1]}", file=sys.stderr, flush=True)

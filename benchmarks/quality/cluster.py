@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.quality.ledger import BrokenDecision, Ledger
-from benchmarks.quality.runs import Run, decider
+from benchmarks.quality.ledger import Ledger
+from benchmarks.quality.runs import Run, arrive, decider
 from benchmarks.quality.trace import TraceNode, TracePod
 
 
@@ -56,12 +56,9 @@ class Cluster:
         Raises BrokenDecision for a decision that breaks a limit or leaves a pod that would have fitted.
         """
         self._arrived += 1
-        decision = self._decider.decide(pod)
+        decision = arrive(self._decider.decide, self.ledger, pod)
         if decision is not None:
-            self.ledger.take(pod, *decision)
             heapq.heappush(self._leaving, (self._now + lifetime, self._arrived, pod, *decision))
-        elif self.ledger.fits(pod).any():
-            raise BrokenDecision(f"{pod} was refused and would have fitted")
         if self.tally:
             self.tally.asked_milli += pod.gpu_milli
             self.tally.lost_milli += pod.gpu_milli if decision is None else 0

@@ -14,16 +14,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from benchmarks.quality.data import listed
+from benchmarks.quality.baselines import Decision
+from benchmarks.quality.data import chosen_loads, chosen_seeds, listed
 from benchmarks.quality.interference import Interference, misfit, read_interference, utilisations
-from benchmarks.quality.product import kind_of, mix_of, request_of
-from benchmarks.quality.trace import TracePod
+from benchmarks.quality.ledger import Ledger
+from benchmarks.quality.product import Product, mix_of
+from benchmarks.quality.runs import arrive
+from benchmarks.quality.trace import TraceNode, TracePod
 from benchmarks.results import Row, quantile, show
-from extender.evaluations import Evaluations
 from extender.settings import Settings
-from scoring import Code, DeviceState, FleetDraft, NodeState, Outlook, PlacedPod, allocation_on, levels
 from scoring.registry import PROFILES
 
 NODES, CARDS = 16, 4
@@ -80,66 +79,44 @@ def arrivals(load: float, types: Sequence[str], seed: int, lifetimes: float = LI
 
 
 class Fleet:
-    """The cards and who runs on them. Places as the product does: judge, eleven levels, then the allocation."""
+    """The cards and who runs on them, placed by the product."""
 
     def __init__(self, policy: str, utilisation: Mapping[str, float], draw: random.Random) -> None:
         self.running: dict[Card, list[str]] = {}
         self._utilisation = utilisation
-        self._draw = draw
-        self._draft = FleetDraft()
-        self._evaluations = Evaluations(Settings(policy="tried", policies={"tried": dict(POLICIES[policy])}))
-        self._request = request_of(HALF)
-        self._rows = [self._add(number) for number in range(NODES)]
+        nodes = [TraceNode("v100", 64_000, 262_144, CARDS, "V100M16")] * NODES
         expected = [HALF, HALF, WHOLE] if policy == EXPECTANT else [HALF]
-        fleet = self._draft.freeze()
-        self._evaluations.adopt(Outlook.of(mix_of(expected), fleet.kinds), fleet)
-        self._asked = 0
+        settings = Settings(policy="tried", policies={"tried": dict(POLICIES[policy])})
+        self._ledger = Ledger(nodes)
+        self._product = Product(nodes, mix_of(expected), draw, settings)
+        for node in range(NODES):
+            self._report(node)
 
     def place(self, job_type: str) -> Card | None:
         """Return the node and the card that a job got, or None where no half card is left."""
-        fleet = self._draft.freeze()
-        self._asked += 1
-        self._evaluations.note(str(self._asked), self._request, fleet)
-        judgement = self._evaluations.judge(self._request, fleet)
-        nodes = np.flatnonzero(judgement.code == Code.FIT)
-        if not len(nodes):
+        decision = arrive(self._decide, self._ledger, HALF)
+        if decision is None:
             return None
-        level = levels(judgement.score[nodes], fleet.order[nodes])
-        node = int(self._draw.choice(nodes[level == level.max()].tolist()))
-        placed = allocation_on(self._request, fleet, node, judgement.policy, self._evaluations.outlook)
-        assert isinstance(placed, PlacedPod), placed
-        [(slot, mib, milli)] = placed.booked
-        self._draft.book(self._rows[node], slot, mib, milli, 1)
-        self.running.setdefault((node, slot), []).append(job_type)
+        node, (card,) = decision
+        self.running.setdefault((node, card), []).append(job_type)
         self._report(node)
-        return node, slot
+        return node, card
 
     def leave(self, job_type: str, card: Card) -> None:
         """Give back what a job had."""
         node, slot = card
         self.running[card].remove(job_type)
-        mib = kind_of("V100M16").total_mib * HALF.card_milli // 1000
-        self._draft.book(self._rows[node], slot, -mib, -HALF.card_milli, -1)
+        self._ledger.release(HALF, node, (slot,))
+        self._product.release(HALF, node, (slot,))
         self._report(node)
+
+    def _decide(self, pod: TracePod) -> Decision | None:
+        return self._product.decide(pod, self._ledger)
 
     def _report(self, node: int) -> None:
         """Let the node's agent report at once: a card is as busy as its jobs together, and at most wholly."""
-        load = [min(1.0, sum(self._utilisation[job] for job in self.running.get((node, c), ()))) for c in range(CARDS)]
-        self._draft.set_load(self._rows[node], np.array(load, np.float32), np.zeros(CARDS, np.int32))
-
-    def _add(self, number: int) -> int:
-        row = self._draft.add_node(f"v100-{number}-{self._draw.random()}")
-        kind = kind_of("V100M16")
-        columns: dict[str, list[float]] = {
-            "kind": [self._draft.kind_index(kind)] * CARDS,
-            "device_state": [DeviceState.HEALTHY] * CARDS,
-            "capacity_mib": [kind.total_mib] * CARDS,
-            "capacity_milli": [1000] * CARDS,
-            "load": [0.0] * CARDS,
-        }
-        self._draft.set_devices(row, tuple(f"GPU-{number}-{card}" for card in range(CARDS)), columns)
-        self._draft.set_node(row, node_state=NodeState.FRESH, cpu_capacity_milli=64_000, host_capacity_mib=262_144)
-        return row
+        running = (self.running.get((node, card), ()) for card in range(CARDS))
+        self._product.report_load(node, [min(1.0, sum(self._utilisation[job] for job in jobs)) for jobs in running])
 
 
 class Oracle:
@@ -262,9 +239,9 @@ def main() -> int:
     found = utilisations(measured)
     fitted = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
     print(f"utilisation by the model: {fitted}; misfit {misfit(measured, found):.3f}", file=sys.stderr)
-    seeds = [int(seed) for seed in listed("SEEDS")] or [42, 43, 44, 45, 46]
+    seeds = chosen_seeds(42, 43, 44, 45, 46)
     rows = []
-    for load in [float(load) for load in listed("LOAD")] or LOADS:
+    for load in chosen_loads(*LOADS):
         base = [measure(BASE, load, seed, measured) for seed in seeds]
         for policy in listed("POLICY") or [*POLICIES, ORACLE]:
             print(f"load {load}: {policy}", file=sys.stderr, flush=True)

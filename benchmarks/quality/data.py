@@ -18,6 +18,16 @@ def listed(name: str) -> list[str]:
     return [part for part in os.environ.get(name, "").split(",") if part]
 
 
+def chosen_seeds(*usual: int) -> list[int]:
+    """Return what ``SEEDS`` lists, else the usual seeds."""
+    return [int(seed) for seed in listed("SEEDS")] or list(usual)
+
+
+def chosen_loads(*usual: float) -> list[float]:
+    """Return what ``LOAD`` lists, else the usual loads."""
+    return [float(load) for load in listed("LOAD")] or list(usual)
+
+
 def has(data: Path, workload: str) -> bool:
     """Return whether a pod list is there."""
     return (data / f"openb_pod_list_{workload}.csv.gz").exists()

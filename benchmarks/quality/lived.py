@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.quality.cluster import Cluster, Tally
-from benchmarks.quality.data import folder, listed
+from benchmarks.quality.data import chosen_loads, chosen_seeds, folder, listed
 from benchmarks.quality.ledger import WHOLE
 from benchmarks.quality.runs import Run, kind_of_pod
 from benchmarks.quality.trace import TraceNode, TracePod, read_nodes, read_pods
@@ -121,16 +121,14 @@ def replay(what: Run, load: float) -> Lived:
 
 def main() -> int:
     """Replay at every load with every policy and print the table."""
-    loads = [float(load) for load in listed("LOAD")] or LOADS
-    show(
-        "quality-lived", [_measure(folder(), policy, load) for load in loads for policy in listed("POLICY") or POLICIES]
-    )
+    policies = listed("POLICY") or POLICIES
+    show("quality-lived", [_measure(folder(), policy, load) for load in chosen_loads(*LOADS) for policy in policies])
     return 0
 
 
 def _measure(data: Path, policy: str, load: float) -> Row:
     found = []
-    for seed in [int(seed) for seed in listed("SEEDS")] or SEEDS:
+    for seed in chosen_seeds(*SEEDS):
         found.append(replay(Run(data, WORKLOAD, policy, seed), load))
         print(f"{policy} load {load} seed {seed}: {found[-1]}", file=sys.stderr, flush=True)
     kinds = sorted({kind for lived in found for kind in lived.lost})

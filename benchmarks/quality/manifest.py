@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.quality.product import kind_of
 from benchmarks.quality.trace import TracePod
+from extender.allocation import DEFAULT_PREFIX
 
-PREFIX = "tangram.dev/"
 _MILLI_PER_PERCENT = 10
 
 
@@ -20,10 +20,10 @@ def manifest_of(pod: TracePod, name: str, products: Mapping[str, str] | None = N
     asks = {"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"}
     if pod.cards:
         percent = pod.gpu_milli // _MILLI_PER_PERCENT
-        asks |= {f"{PREFIX}gpu": str(pod.cards), f"{PREFIX}gpu-compute": str(percent)}
+        asks |= {f"{DEFAULT_PREFIX}gpu": str(pod.cards), f"{DEFAULT_PREFIX}gpu-compute": str(percent)}
     wanted = ",".join(products[model] if products else kind_of(model).product for model in pod.models)
     container = {"name": "main", "image": "tangram.test/pause:1", "resources": {"requests": asks, "limits": asks}}
     return {
-        "metadata": {"name": name, "annotations": {f"{PREFIX}gpu-product": wanted} if wanted else {}},
+        "metadata": {"name": name, "annotations": {f"{DEFAULT_PREFIX}gpu-product": wanted} if wanted else {}},
         "spec": {"containers": [container]},
     }

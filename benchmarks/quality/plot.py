@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.quality.data import folder, listed
+from benchmarks.quality.data import chosen_seeds, folder, listed
 from benchmarks.quality.runs import Run, run
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -23,7 +23,7 @@ def main() -> int:
     """Draw each workload's picture and say where it is."""
     mpl.rcParams["svg.hashsalt"] = "tangram"
     for workload in listed("WORKLOADS") or ["default", "gpuspec33"]:
-        for seed in [int(seed) for seed in listed("SEEDS")] or [43]:
+        for seed in chosen_seeds(43):
             curves = {name: run(Run(folder(), workload, policy, seed)).allocated for policy, name in POLICIES.items()}
             path = IMAGES / f"placement-{workload}.svg"
             draw(workload, seed, curves).savefig(path, metadata={"Date": None})

@@ -17,7 +17,6 @@ from benchmarks.quality.trace import TraceNode, TracePod
 from extender.evaluations import Evaluations
 from extender.settings import Settings
 from scoring import (
-    DEFAULT_POLICY,
     Code,
     ContainerAsk,
     DeviceState,
@@ -82,10 +81,10 @@ class Product:
     """
 
     def __init__(
-        self, nodes: Sequence[TraceNode], mix: Mix | None, draw: random.Random, policy: str = DEFAULT_POLICY
+        self, nodes: Sequence[TraceNode], mix: Mix | None, draw: random.Random, settings: Settings | None = None
     ) -> None:
         self._draft = FleetDraft()
-        self._evaluations = Evaluations(Settings(policy=policy))
+        self._evaluations = Evaluations(settings or Settings())
         self._draw = draw
         self._requests: dict[TracePod, PodRequest] = {}
         self._asked = 0
@@ -145,6 +144,10 @@ class Product:
             mib = int(fleet.capacity_mib[card, node]) * milli // 1000
             self._draft.book(self._rows[node], card, -mib, -milli, -1)
         self._book_host(node, request, -1)
+
+    def report_load(self, node: int, load: Sequence[float]) -> None:
+        """Let a node's agent report how busy its cards are, 0..1 each."""
+        self._draft.set_load(self._rows[node], np.array(load, np.float32), np.zeros(len(load), np.int32))
 
     def _book(self, node: int, booked: Sequence[tuple[int, int, int]], sharers: int) -> tuple[int, ...]:
         for slot, mib, milli in booked:

@@ -11,6 +11,7 @@ here. Beside it the same arrivals on the same nodes by the benchmark, with the s
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import sys
@@ -18,11 +19,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.quality.cluster import Cluster
 from benchmarks.quality.data import folder
 from benchmarks.quality.ledger import Ledger
 from benchmarks.quality.manifest import manifest_of
 from benchmarks.quality.product import mix_of
-from benchmarks.quality.runs import Run, decider
+from benchmarks.quality.runs import Run
 from benchmarks.quality.trace import TraceNode, TracePod, arrivals, read_nodes, read_pods
 from benchmarks.results import Row, show
 from extender.mix_file import encode_mix
@@ -32,7 +34,7 @@ from tests.controlplane.api import Json, wait_for
 from tests.controlplane.build import binaries
 from tests.controlplane.kubelet import HollowNode
 from tests.controlplane.plane import ControlPlane
-from tests.controlplane.stack import EXTENDER, Stack, open_stack
+from tests.controlplane.stack import EXTENDER, IMPATIENT, Stack, open_stack
 
 SIMULATED = {
     "P100": ("P100", "P100*"),
@@ -46,7 +48,6 @@ SIMULATED = {
 """Model of the trace -> what the simulated agents call it, and how a pod asks for it."""
 OWN_SEEDS = 5
 _DECIDED_WITHIN_S = 30.0
-_IMPATIENT = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 
 
 def through_scheduler(nodes: Sequence[TraceNode], order: Sequence[TracePod], mix: bytes) -> tuple[float, int]:
@@ -66,7 +67,7 @@ def through_scheduler(nodes: Sequence[TraceNode], order: Sequence[TracePod], mix
         settings = {"TANGRAM_LOG_LEVEL": "warning", "TANGRAM_MIX_FILE": str(file)}
         with plane, open_stack(plane, descriptions, settings, with_scheduler=False, kubelets=kubelets) as stack:
             configuration = scheduler_configuration(stack.extender.url, election={"leaderElect": False}, every_pod=True)
-            plane.start_scheduler(configuration | _IMPATIENT, "tangram")
+            plane.start_scheduler(configuration | IMPATIENT, "tangram")
             allocated = lost = 0
             for number, pod in enumerate(order):
                 placed = _placed(stack, pod, f"pod-{number}")
@@ -99,15 +100,9 @@ def by_benchmark(
     workload: str, nodes: Sequence[TraceNode], pods: list[TracePod], order: Sequence[TracePod], policy: str, seed: int
 ) -> tuple[float, int]:
     """Return the same of the benchmark's own run; ``seed`` draws among equals."""
-    ledger, lost = Ledger(nodes), 0
-    decide = decider(Run(folder(), workload, policy, seed), ledger, nodes, pods, random.Random(seed)).decide
-    for pod in order:
-        decision = decide(pod)
-        if decision is None:
-            lost += 1
-        else:
-            ledger.take(pod, *decision)
-    return 100 * ledger.allocated_milli / ledger.capacity_milli, lost
+    cluster = Cluster(Run(folder(), workload, policy, seed), nodes, pods)
+    lost = sum(not cluster.arrive(pod, math.inf) for pod in order)
+    return 100 * cluster.ledger.allocated_milli / cluster.ledger.capacity_milli, lost
 
 
 def until_full(order: Sequence[TracePod], capacity_milli: int) -> list[TracePod]:

@@ -14,6 +14,7 @@ from benchmarks.quality.ledger import BrokenDecision, Ledger
 from benchmarks.quality.product import Product, mix_of
 from benchmarks.quality.stock import stock
 from benchmarks.quality.trace import TraceNode, TracePod, arrivals, read_nodes, read_pods
+from extender.settings import Settings
 
 BASELINES = ("BestFit", "FGD")
 READINGS = (90, 95, 97, 100)
@@ -48,6 +49,19 @@ Observer = Callable[[TracePod, Decision | None, Ledger], None]
 """Sees each pod, its node and cards (None: lost), and the ledger afterwards."""
 
 
+def arrive(decide: Policy, ledger: Ledger, pod: TracePod) -> Decision | None:
+    """Have a pod decided on and book it; None where it is lost.
+
+    Raises BrokenDecision for a decision that breaks a limit or leaves a pod that would have fitted.
+    """
+    decision = decide(pod)
+    if decision is not None:
+        ledger.take(pod, *decision)
+    elif ledger.fits(pod).any():
+        raise BrokenDecision(f"{pod} was refused and would have fitted")
+    return decision
+
+
 def run(what: Run, observe: Observer | None = None) -> Outcome:
     """Run once; raise BrokenDecision for a decision that breaks a limit or leaves a pod that would have fitted."""
     nodes, pods = read_nodes(what.data), read_pods(what.data, what.workload)
@@ -58,13 +72,9 @@ def run(what: Run, observe: Observer | None = None) -> Outcome:
     outcome, demand, curve = Outcome(), 0, _no_readings()
     for pod in order:
         demand += pod.gpu_milli
-        decision = decide(pod)
+        decision = arrive(decide, ledger, pod)
         if decision is None:
-            if ledger.fits(pod).any():
-                raise BrokenDecision(f"{pod} was refused and would have fitted")
             outcome.lost[kind_of_pod(pod)] += 1
-        else:
-            ledger.take(pod, *decision)
         if observe is not None:
             observe(pod, decision, ledger)
         at = round(100 * demand / ledger.capacity_milli)
@@ -94,8 +104,7 @@ def decider(
     if what.policy in BASELINES:
         ties = Ties(len(nodes), draw, fixed=what.fixed_ties)
         return Decider(best_fit(ledger, ties) if what.policy == "BestFit" else Fgd(ledger, pods, ties), _nothing)
-    product = Product(nodes, mix_of(pods) if what.knows_mix else None, draw, what.policy)
-
+    product = Product(nodes, mix_of(pods) if what.knows_mix else None, draw, Settings(policy=what.policy))
     by_stock = stock(ledger, draw, what.cpu_only) if what.cpu_only else None
 
     def decide(pod: TracePod) -> Decision | None:

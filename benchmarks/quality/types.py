@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.quality.baselines import Decision
-from benchmarks.quality.data import folder, listed
+from benchmarks.quality.data import chosen_seeds, folder, listed
 from benchmarks.quality.ledger import WHOLE, Ledger, Nodes
 from benchmarks.quality.product import kind_of
 from benchmarks.quality.runs import Run, run
@@ -114,7 +114,7 @@ def main() -> int:
 def _measure(data: Path, workload: str, policy: str) -> list[Row]:
     nodes, pods = read_nodes(data), read_pods(data, workload)
     found = []
-    for seed in [int(seed) for seed in listed("SEEDS")] or [42, 43]:
+    for seed in chosen_seeds(42, 43):
         watch = Watch(nodes, pods)
         run(Run(data, workload, policy, seed), watch)
         found.append(watch.readings)

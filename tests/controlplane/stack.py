@@ -45,6 +45,9 @@ _ROLES = "/apis/rbac.authorization.k8s.io/v1"
 _EAGER = {"TANGRAM_HEARTBEAT_S": "1", "TANGRAM_ADVERTISE_INTERVAL_S": "0.2", "TANGRAM_WAKE_INTERVAL_S": "1"}
 _READY_S = 60.0
 
+IMPATIENT = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
+"""A kube-scheduler's settings that suit tests: who was refused is tried again soon."""
+
 
 class Asked(TypedDict, total=False):
     """What a container asks of ours: MiB, per cent of a device's compute, devices."""
@@ -199,8 +202,7 @@ def open_stack(
         described = {each.node for each in descriptions}
         wait_for("every node advertises", lambda: _all_advertise(stack, described), within_s=_READY_S)
         if with_scheduler:
-            impatient = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
-            scheduler = plane.start_scheduler(scheduler_configuration(extender.url) | impatient, "tangram")
+            scheduler = plane.start_scheduler(scheduler_configuration(extender.url) | IMPATIENT, "tangram")
             started.callback(scheduler.stop)
         yield stack
 

@@ -9,7 +9,7 @@ from node_agent.simulated_builders import node_description
 from tests.controlplane.api import Json
 from tests.controlplane.conftest import PlaneFactory
 from tests.controlplane.kubelet import HollowNode
-from tests.controlplane.stack import EXTENDER, Stack, open_stack, pod
+from tests.controlplane.stack import EXTENDER, IMPATIENT, Stack, open_stack, pod
 
 HOST_ONLY = 12
 CPU = 2
@@ -22,7 +22,7 @@ def stack(start_control_plane: PlaneFactory) -> Iterator[Stack]:
     described = [node_description("gpu-a", "L4", 8)]
     with open_stack(plane, described, with_scheduler=False, kubelets=kubelets) as opened:
         configuration = scheduler_configuration(opened.extender.url, election={"leaderElect": False}, every_pod=True)
-        plane.start_scheduler(configuration | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}, "tangram")
+        plane.start_scheduler(configuration | IMPATIENT, "tangram")
         yield opened
 
 

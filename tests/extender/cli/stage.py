@@ -45,9 +45,7 @@ class Stage:
         self.post("/v1/reports", report(node, *held, **values))  # type: ignore[arg-type]
 
     def create_pod(self, name: str, asks: dict[str, int]) -> dict[str, object]:
-        manifest = pod_manifest(name, asks)
-        self.cluster.create_pod("ml", manifest)
-        return next(each for each in self.cluster.list_pods() if each["metadata"]["name"] == name)  # type: ignore[index]
+        return self._created(name, pod_manifest(name, asks))
 
     def create_bound_pod(self, name: str, node: str, uuid: str, memory_mib: int) -> dict[str, object]:
         """Create a pod on a node with an allocation that nobody decided, as a forger or a restored backup would."""
@@ -56,6 +54,9 @@ class Stage:
         manifest = pod_manifest(name, {"gpu-memory": memory_mib})
         manifest["metadata"] |= {"annotations": {f"{PREFIX}allocation": text}}  # type: ignore[operator]
         manifest["spec"] |= {"nodeName": node}  # type: ignore[operator]
+        return self._created(name, manifest)
+
+    def _created(self, name: str, manifest: dict[str, object]) -> dict[str, object]:
         self.cluster.create_pod("ml", manifest)
         return next(each for each in self.cluster.list_pods() if each["metadata"]["name"] == name)  # type: ignore[index]
 

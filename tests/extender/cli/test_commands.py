@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 import tarfile
-import time
 
 import pytest
 
 from extender.cli.commands import run
 from node_agent.report import Usage
+from tests.controlplane.api import wait_for
 from tests.extender.cli.stage import staged
 from tests.support.builders import bound, device
 
@@ -155,30 +155,25 @@ class TestAuditOfWhatWasPlanted:
         """Run the audit until it has the kind that was planted; return its rows and its words."""
 
         def audit(kind: str) -> tuple[list[dict[str, str]], str]:
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
+            def planted() -> list[dict[str, str]]:
                 status, out, _ = tangram("audit", "-o", "json")
                 rows = [row for row in json.loads(out)["findings"] if row["kind"] == kind]
-                if rows:
-                    assert status == 1
-                    return rows, tangram("audit")[1]
-                time.sleep(0.2)
-            raise AssertionError(out)
+                assert not rows or status == 1
+                return rows
+
+            return wait_for(f"the audit finds {kind}", planted), tangram("audit")[1]
 
         yield audit
         for each in stage.cluster.list_pods():
             if each["metadata"]["name"].startswith("planted"):
                 stage.cluster.delete_pod("ml", each["metadata"]["name"], 0)
         stage.report("b", device("GPU-b"))
-        deadline = time.monotonic() + 20
-        while tangram("audit")[0] and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert tangram("audit")[0] == 0, "all that was planted can be cleared away as the audit says"
+        wait_for("all that was planted is cleared away as the audit says", lambda: tangram("audit")[0] == 0)
 
     def test_annotation_without_booking(self, stage, found):
         planted = stage.create_bound_pod("planted", "b", "GPU-b", 1024)
         uid = planted["metadata"]["uid"]
-        _wait_until_booked(stage, uid)
+        wait_for("the pod is booked", lambda: stage.app.services.store.ledger.get(uid))
         stage.on_loop(lambda app: app.services.store.release(uid))
         (row,), words = found("annotation-without-booking")
         assert (row["node"], row["uuid"], row["pod"]) == ("b", "GPU-b", "ml/planted")
@@ -211,13 +206,6 @@ class TestAuditOfWhatWasPlanted:
         (row,), words = found("process-without-pod")
         assert (row["node"], row["uuid"], row["pod"]) == ("b", "GPU-b", "")
         assert "find it on the node" in words
-
-
-def _wait_until_booked(stage, uid):
-    deadline = time.monotonic() + 20
-    while stage.app.services.store.ledger.get(uid) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 class TestPolicy:

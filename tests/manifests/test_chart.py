@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ import yaml
 from extender.certificates import Audience
 from extender.deployment_settings import Mode
 from extender.identity import AUDIENCE
+from extender.mix_file import decode_mix, encode_mix
 from extender.routes.admission import MUTATE_PATH, VALIDATE_PATH
 from extender.scheduler_config import (
     HTTP_TIMEOUT_S,
@@ -26,6 +28,7 @@ from extender.scheduler_config import (
 )
 from extender.settings import Settings
 from node_agent.settings import load_settings
+from scoring.workload import Mix, Shape
 from tests.manifests.check_chart import schema_problems, stale_copies
 from tests.manifests.rendering import (
     CHART,
@@ -125,6 +128,16 @@ def labels_of(each: Json) -> Json:
 def test_wrong_value_is_refused_by_name(value: str, said: str) -> None:
     with pytest.raises(RenderingFailed, match=re.escape(said)):
         render(value)
+
+
+def test_mix_of_another_cluster_is_mounted_and_read_as_it_was_exported(tmp_path: Path) -> None:
+    exported = encode_mix(Mix(((Shape(1, 4_096), 1.0),)))
+    (tmp_path / "mix.json").write_bytes(exported)
+    flags = ("--set-file", f"extender.mix={tmp_path / 'mix.json'}")
+    text = run_helm("template", "tangram", str(CHART), "-n", NAMESPACE, "--kube-version", "1.36.0", *flags)
+    data = one([each for each in yaml.safe_load_all(text) if each], "ConfigMap", "tangram-extender")["data"]
+    assert decode_mix(data["mix.json"].encode()) == decode_mix(exported)
+    assert yaml.safe_load(data["extender.yaml"])["mix_file"] == "/etc/tangram/mix.json"
 
 
 class TestSchedulerConfiguration:

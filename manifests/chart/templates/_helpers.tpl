@@ -110,6 +110,9 @@ peers_ca: /run/tangram/certificates/people/{{ ternary "tls.crt" "ca.crt" (eq .Va
 {{- if .Values.history.persistence.enabled }}
 {{- $_ := set $settings "history" (include "tangram.history" . | fromYaml) }}
 {{- end }}
+{{- if .Values.extender.mix }}
+{{- $_ := set $settings "mix_file" "/etc/tangram/mix.json" }}
+{{- end }}
 {{- mustMergeOverwrite $settings (deepCopy .Values.extender.settings) | toYaml }}
 {{- end }}
 

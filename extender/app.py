@@ -45,7 +45,7 @@ from extender.routes.api import api_router
 from extender.routes.insight import for_viewers_only, insight_router
 from extender.routes.ops import ops_router
 from extender.routes.pages import page_routes
-from extender.routes.raw import FrontDoor, RawRoute
+from extender.routes.raw import FrontDoor, RawRoute, later
 from extender.routes.reports import Anyone, Guard, ReportRoutes
 from extender.routes.scheduler import SchedulerRoutes
 from extender.services import Services
@@ -106,9 +106,9 @@ class Extender:
         expose_state(self.services, self._view.waiting, self._reflector_stats)
         self.web = web
         self._reports = ReportRoutes(self.services, around.guard)
-        report = AtOnceRoute(self._reports.report_at_once, settings.max_report_body_bytes)
-        self.at_once: Mapping[str, AtOnceRoute] = {"/v1/reports": report}
-        self._door = FrontDoor(self._raw_routes(settings), web)
+        scheduler = SchedulerRoutes(self.services)
+        self.at_once = self._at_once_routes(scheduler)
+        self._door = FrontDoor(self._raw_routes(scheduler), web)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
@@ -150,13 +150,24 @@ class Extender:
             self.services.settings.key_prefix, store.set_node, store.remove_node, lambda: self._listed(NODES)
         )
 
-    def _raw_routes(self, settings: Settings) -> dict[str, RawRoute]:
-        scheduler = SchedulerRoutes(self.services)
+    def _at_once_routes(self, scheduler: SchedulerRoutes) -> Mapping[str, AtOnceRoute]:
+        """Return the routes that have nothing to wait for, or only rarely."""
+        settings = self.services.settings
         limit = settings.max_scheduler_body_bytes
         return {
-            "/v1/filter": RawRoute(scheduler.filter, limit),
-            "/v1/prioritize": RawRoute(scheduler.prioritize, limit),
-            "/v1/preempt": RawRoute(scheduler.preempt, limit),
+            "/v1/filter": AtOnceRoute(scheduler.filter, limit),
+            "/v1/prioritize": AtOnceRoute(scheduler.prioritize, limit),
+            "/v1/preempt": AtOnceRoute(scheduler.preempt, limit),
+            "/v1/reports": AtOnceRoute(self._reports.report_at_once, settings.max_report_body_bytes),
+        }
+
+    def _raw_routes(self, scheduler: SchedulerRoutes) -> Mapping[str, RawRoute]:
+        settings = self.services.settings
+        limit = settings.max_scheduler_body_bytes
+        return {
+            "/v1/filter": RawRoute(later(scheduler.filter), limit),
+            "/v1/prioritize": RawRoute(later(scheduler.prioritize), limit),
+            "/v1/preempt": RawRoute(later(scheduler.preempt), limit),
             "/v1/bind": RawRoute(scheduler.bind, limit),
             "/v1/reports": RawRoute(self._reports.report, settings.max_report_body_bytes),
             **admission_routes(

@@ -1,7 +1,8 @@
-"""Answers reports where they are parsed: no task, no ASGI messages, one write.
+"""Answers requests where they are parsed: no task, no ASGI messages, one write.
 
-Most reports can be answered without waiting for anything: the caller's token is remembered and the books are in
-memory. uvicorn's way of a task and five messages a request costs three times what such an answer itself does.
+Most reports can be answered without waiting for anything, since the caller's token is remembered and the books are in
+memory; so can filter, prioritize and preempt. uvicorn's way of a task and five messages a request costs three times
+what the answer to a report itself does.
 
 ::
 
@@ -10,6 +11,9 @@ memory. uvicorn's way of a task and five messages a request costs three times wh
     collect the body (within 30 s), ask the route                          │
         ├─ an answer ──> one write                                         │
         └─ None: it has to wait for something ──> the whole request goes uvicorn's way, as if untouched
+
+A connection on which no request comes is closed after the keep-alive time, from its first moment on, whatever parts of
+a head trickle in. A server that stops answers the request that is coming in, and closes the connection behind it.
 """
 
 from __future__ import annotations
@@ -57,8 +61,20 @@ class AtOnceProtocol(GatheringProtocol):
         self._named: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
         self._too_late: asyncio.TimerHandle | None = None
-        self._keeps_timer = False
+        self._is_last = False
         self._quiet_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect the first request."""
+        super().connection_made(transport)
+        self._wait_for_the_next()
+
+    def shutdown(self) -> None:
+        """Take no more requests than the one that is coming in."""
+        if self._route is None:
+            super().shutdown()
+        else:
+            self._is_last = True
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a body that is not whole yet has half a minute."""
@@ -92,9 +108,8 @@ class AtOnceProtocol(GatheringProtocol):
             super().on_body(body)
             super().on_message_complete()
             return
-        self._write(answer)
         self.server_state.total_requests += 1
-        self._wait_for_the_next()
+        self._answer(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what was collected."""
@@ -104,36 +119,44 @@ class AtOnceProtocol(GatheringProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Hang up on a connection that has been quiet for long, or look again later."""
-        if not self._keeps_timer:
-            super().timeout_keep_alive_handler()
-            return
         left_s = self._quiet_since + self.timeout_keep_alive - self.loop.time()
         if left_s > 0 or self._route is not None:
             self.timeout_keep_alive_task = self.loop.call_later(max(left_s, 1.0), self.timeout_keep_alive_handler)
         elif not self.transport.is_closing():
             self.transport.close()
 
+    def on_response_complete(self) -> None:
+        """Wait for what follows an answer of the usual way."""
+        self._quiet_since = self.loop.time()
+        super().on_response_complete()
+
     def _unset_keepalive_if_required(self) -> None:
-        """Leave the timer alone between two answers at once: it looks at the clock when it is due."""
-        if not self._keeps_timer:
-            super()._unset_keepalive_if_required()
+        """Leave the timer alone between two requests: it looks at the clock when it is due."""
 
     def _wait_for_the_next(self) -> None:
         self._quiet_since = self.loop.time()
-        if not self._keeps_timer:
-            self._unset_keepalive_if_required()
-            self._keeps_timer = True
+        if self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
     def _drop_timer(self) -> None:
-        self._keeps_timer = False
-        self._unset_keepalive_if_required()
+        super()._unset_keepalive_if_required()
 
     def _go_the_usual_way(self) -> None:
         self._drop_timer()
         super().on_headers_complete()
+        if self._is_last:
+            super().shutdown()
+
+    def _answer(self, answer: Answer) -> None:
+        """Write an answer, then close or wait for the next request."""
+        closes = answer.closes or self._is_last
+        self._write(answer, closes=closes)
+        if closes:
+            self.transport.close()
+        else:
+            self._wait_for_the_next()
 
     def _chosen(self) -> AtOnceRoute | None:
         route = self._routes.get(self.url)
@@ -155,8 +178,8 @@ class AtOnceProtocol(GatheringProtocol):
             self._too_late = None
         return body
 
-    def _write(self, answer: Answer) -> None:
-        reason, ends = HTTPStatus(answer.status).phrase.encode(), b"connection: close\r\n" if answer.closes else b""
+    def _write(self, answer: Answer, *, closes: bool) -> None:
+        reason, ends = HTTPStatus(answer.status).phrase.encode(), b"connection: close\r\n" if closes else b""
         values = answer.status, reason, answer.content_type, len(answer.body), ends, answer.body
         cast("GatheredTransport", self.transport).write_whole(
             b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b" % values
@@ -165,8 +188,7 @@ class AtOnceProtocol(GatheringProtocol):
     def _give_up(self) -> None:
         """Hang up on a caller whose body did not come."""
         self._collected()
-        self._write(Answer(b"the body did not come in time", 408, TEXT, closes=True))
-        self.transport.close()
+        self._answer(Answer(b"the body did not come in time", 408, TEXT, closes=True))
 
 
 def served_at_once(routes: Mapping[str, AtOnceRoute]) -> type[asyncio.Protocol]:

@@ -42,6 +42,15 @@ class RawRoute:
     max_body_bytes: int
 
 
+def later(handle: Callable[[bytes, Headers], Answer]) -> Handler:
+    """Return a handler that has nothing to wait for as one that may."""
+
+    async def handled(body: bytes, headers: Headers) -> Answer:
+        return handle(body, headers)
+
+    return handled
+
+
 class FrontDoor:
     """Answers raw routes itself and passes everything else on. Exact paths only: a redirect would double every call."""
 

@@ -7,7 +7,9 @@ place for one, neutral scores); only preempt, whose answer cannot tell an error,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +41,13 @@ EXPECTED = (ExtenderError, ScoringError)
 """What callers, pods and the world outside cause; anything else is a bug of ours."""
 
 
+@dataclass(slots=True)
+class _Call:
+    """One call of a verb, with its answer once there is one."""
+
+    answer: Answer = Answer(b"")
+
+
 class SchedulerRoutes:
     """The four verbs."""
 
@@ -47,27 +56,35 @@ class SchedulerRoutes:
         self._recorder = Recorder(services)
         self._names = NodeNames(open_names() if services.settings.helper else None)
 
-    async def filter(self, body: bytes, headers: Headers) -> Answer:
+    def filter(self, body: bytes, headers: Headers) -> Answer:
         """Answer which nodes can take the pod, and why the others cannot."""
         del headers
-        return await self._guarded(Verb.FILTER, lambda: self._filter(body), _filter_error)
+        with self._guarded(Verb.FILTER, _filter_error) as call:
+            call.answer = Answer(self._filter(body))
+        return call.answer
 
-    async def prioritize(self, body: bytes, headers: Headers) -> Answer:
+    def prioritize(self, body: bytes, headers: Headers) -> Answer:
         """Answer how well each node suits the pod: integers 0 to 10, exactly one 10."""
         del headers
-        return await self._guarded(Verb.PRIORITIZE, lambda: self._prioritize(body), lambda _: _neutral(body))
+        with self._guarded(Verb.PRIORITIZE, lambda _: _neutral(body)) as call:
+            call.answer = Answer(self._prioritize(body))
+        return call.answer
 
-    async def preempt(self, body: bytes, headers: Headers) -> Answer:
+    def preempt(self, body: bytes, headers: Headers) -> Answer:
         """Answer on which nodes an eviction would let the pod in, and whom to evict."""
         del headers
-        return await self._guarded(Verb.PREEMPT, lambda: self._preempt(body), _preempt_error)
+        with self._guarded(Verb.PREEMPT, _preempt_error) as call:
+            call.answer = Answer(self._preempt(body))
+        return call.answer
 
     async def bind(self, body: bytes, headers: Headers) -> Answer:
         """Bind the pod to the node, and answer whether that was done."""
         del headers
-        return await self._guarded(Verb.BIND, lambda: self._bind(body), _bind_error)
+        with self._guarded(Verb.BIND, _bind_error) as call:
+            call.answer = Answer(await self._bind(body))
+        return call.answer
 
-    async def _filter(self, body: bytes) -> bytes:
+    def _filter(self, body: bytes) -> bytes:
         started = self._services.clock.now()
         args = wire.decode_nodes_args(body)
         self._check_deciding()
@@ -86,7 +103,7 @@ class SchedulerRoutes:
         self._recorder.filtered(args.pod, judgement, code, reason, started)
         return answer
 
-    async def _prioritize(self, body: bytes) -> bytes:
+    def _prioritize(self, body: bytes) -> bytes:
         started = self._services.clock.now()
         args = wire.decode_nodes_args(body)
         self._check_deciding()
@@ -104,7 +121,7 @@ class SchedulerRoutes:
             return wire.prioritize_answer_by_table(sent.table, sent.rows, scores)
         return wire.prioritize_answer(sent.names_json, scores)
 
-    async def _preempt(self, body: bytes) -> bytes:
+    def _preempt(self, body: bytes) -> bytes:
         started = self._services.clock.now()
         args = wire.decode_preempt_args(body)
         self._check_deciding()
@@ -162,25 +179,23 @@ class SchedulerRoutes:
         if missing:
             raise NotActive(missing)
 
-    async def _guarded(
-        self, verb: Verb, answer: Callable[[], Awaitable[bytes]], on_error: Callable[[str], Answer]
-    ) -> Answer:
-        """Answer; whatever is raised becomes the verb's way of telling an error, counted and logged."""
-        started = self._services.clock.now()
+    @contextmanager
+    def _guarded(self, verb: Verb, on_error: Callable[[str], Answer]) -> Iterator[_Call]:
+        """Whatever is raised within becomes the verb's way of telling an error, counted and logged."""
+        call, started, outcome = _Call(), self._services.clock.now(), "ok"
         try:
-            body = await answer()
+            yield call
         except EXPECTED as error:
-            self._count(verb, getattr(error, "code", type(error).__name__))
+            outcome = getattr(error, "code", type(error).__name__)
             _LOG.warning("refused", verb=verb, error=str(error))
-            return on_error(str(error))
+            call.answer = on_error(str(error))
         except Exception as error:  # noqa: BLE001 - the edge of a route: the scheduler must get its answer
-            self._count(verb, "bug")
+            outcome = "bug"
             _LOG.exception("bug", verb=verb)
-            return on_error(f"internal error of the extender: {type(error).__name__}")
+            call.answer = on_error(f"internal error of the extender: {type(error).__name__}")
         finally:
             self._services.metrics.verb_seconds.labels(verb).observe(self._services.clock.now() - started)
-        self._count(verb, "ok")
-        return Answer(body)
+        self._count(verb, outcome)
 
     def _count(self, verb: Verb, outcome: str) -> None:
         self._services.metrics.answers.labels(verb, outcome).inc()

@@ -189,3 +189,55 @@ def test_caller_that_hangs_up_in_the_middle_disturbs_nobody():
 
     assert asyncio.run(scenario()) == (200, b"at once: now 2")
     assert site.asked == [b"now 2"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [pytest.param(b"", id="first"), pytest.param(b"now 1", id="after at once"), pytest.param(b"1", id="after usual")],
+)
+def test_head_that_only_trickles_in_ends_the_connection(before: bytes):
+    async def scenario() -> bool:
+        async with served(Site(), keep_alive_s=1) as connect:
+            reader, writer = await connect()
+            if before:
+                writer.write(request(before))
+                await answer(reader)
+            rest = asyncio.create_task(reader.read())
+            for piece in [b"POST /now HTTP/1.1\r\n", *[b"x-more: 1\r\n"] * 100]:
+                if rest.done():
+                    break
+                writer.write(piece)
+                await asyncio.sleep(0.05)
+            was_closed = rest.done()
+            writer.close()
+            return was_closed and await rest == b""
+
+    assert asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("body", "answered"),
+    [
+        pytest.param(b"now 1", b"at once: now 1", id="at once"),
+        pytest.param(b"later 1", b"POST /now : later 1", id="the usual way"),
+    ],
+)
+def test_server_that_stops_answers_what_is_coming_in_and_closes(body: bytes, answered: bytes):
+    async def scenario() -> tuple[tuple[int, bytes], bytes]:
+        async with served(Site()) as connect:
+            reader, writer = await connect()
+            whole = request(body)
+            writer.write(whole[:-3])
+            await asyncio.sleep(0.05)
+
+            async def rest() -> tuple[tuple[int, bytes], bytes]:
+                await asyncio.sleep(0.3)
+                writer.write(whole[-3:])
+                found = await answer(reader), await asyncio.wait_for(reader.read(), 5)
+                writer.close()
+                return found
+
+            ended = asyncio.create_task(rest())
+        return await ended
+
+    assert asyncio.run(scenario()) == ((200, answered), b"")

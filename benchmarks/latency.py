@@ -53,8 +53,6 @@ PACE_S = 0.1
 REST_S = 0.004
 """Seconds after a pod was created: the API server, in this process, tells its watchers."""
 FIRST_SIGHTS = 40
-CALM_PART, CALM_WAIT_S = 0.1, 60.0
-"""Part of a core that the product uses at most when it has come to rest after its start, and how long that may take."""
 REPORTS_PER_S, POD_EVENTS_PER_S = 1000.0, 200.0
 _CONDITIONS = (
     {"tangram.dev/gpu-architecture": ">=ampere"},
@@ -189,10 +187,8 @@ def measure(nodes: int, pairs: int, modes: Sequence[str], loads: Sequence[str], 
     """Return one row a verb, mode and load for a cluster of ``nodes``."""
     rows = []
     os.environ["TANGRAM_HELPER"] = "true" if helper == "on" else "false"
-    os.environ["TANGRAM_ADVERTISE_PER_ROUND"] = "1000"  # The totals of all nodes are written after a start.
     with bench_cluster(nodes) as cluster, floor_server() as floor_port:
         scheduler = Scheduler(cluster, floor_port)
-        _wait_until_calm(cluster)
         for _ in range(WARM_UP):
             scheduler.decide()
         for load in loads:
@@ -201,15 +197,6 @@ def measure(nodes: int, pairs: int, modes: Sequence[str], loads: Sequence[str], 
                     rows += _series(cluster, scheduler, pairs, mode, load)
     has_helper = helper == "on" and Native.load() is not None
     return [row | {"helper": has_helper} for row in rows]
-
-
-def _wait_until_calm(cluster: BenchCluster) -> None:
-    deadline = time.monotonic() + CALM_WAIT_S
-    while time.monotonic() < deadline:
-        used = cluster.cpu_seconds()
-        time.sleep(1.0)
-        if cluster.cpu_seconds() - used < CALM_PART:
-            return
 
 
 def _series(cluster: BenchCluster, scheduler: Scheduler, pairs: int, mode: str, load: str) -> list[Row]:

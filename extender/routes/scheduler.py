@@ -43,9 +43,9 @@ EXPECTED = (ExtenderError, ScoringError)
 
 @dataclass(slots=True)
 class _Call:
-    """One call of a verb, with its answer once there is one."""
+    """One call of a verb, with its answer, which is empty until there is one."""
 
-    answer: Answer = Answer(b"")
+    answer: Answer
 
 
 class SchedulerRoutes:
@@ -182,7 +182,7 @@ class SchedulerRoutes:
     @contextmanager
     def _guarded(self, verb: Verb, on_error: Callable[[str], Answer]) -> Iterator[_Call]:
         """Whatever is raised within becomes the verb's way of telling an error, counted and logged."""
-        call, started, outcome = _Call(), self._services.clock.now(), "ok"
+        call, started, outcome = _Call(Answer(b"")), self._services.clock.now(), "ok"
         try:
             yield call
         except EXPECTED as error:

@@ -23,6 +23,8 @@ _KINDS_REMEMBERED = 128
 """Kinds beyond which those that no device has any more are forgotten: drivers are upgraded, GPUs replaced."""
 _RESOURCES_LIMIT = 256
 _NOT_OFFERED = Replicas("", 0, 0)
+_COUNTED = ("pod", "node", "allocation", "booked", "cpu_milli", "host_memory_mib", "problem", "plugin")
+"""Fields of a holding that columns, totals or an agent's bookings depend on."""
 
 
 class Bookkeeping(Records):
@@ -44,6 +46,8 @@ class Bookkeeping(Records):
             return
         before = self.ledger.put(holding)
         if before is not None:
+            if _takes_the_same(before, holding):
+                return
             self._books_changed(before)
         self._books_changed(holding)
 
@@ -193,6 +197,11 @@ class Bookkeeping(Records):
             heartbeat_s=self._settings.heartbeat_s,
             cordoned=tuple(sorted(record.facts.cordoned)) if record.facts is not None else (),
         )
+
+
+def _takes_the_same(one: Holding, other: Holding) -> bool:
+    """Return whether two holdings of a pod come to the same in the columns and for the agent."""
+    return all(getattr(one, name) == getattr(other, name) for name in _COUNTED)
 
 
 def _carries_devices(facts: NodeFacts | None) -> bool:

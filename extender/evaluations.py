@@ -173,8 +173,8 @@ class Evaluations:
         keep(self._standings, key, known, self._kept)
         if not (known.code == Code.FIT).any():
             return Judgement(fleet, policy, known.code, known.reason, np.zeros(len(fleet), np.float32))
-        self._load = LoadValues.of(fleet) if self._load is None else self._load.at(fleet)
-        score = scores(known, request, fleet, policy, self.outlook, self._load.values)
+        self._load = self._load or LoadValues.of(fleet)
+        score = scores(known, request, fleet, policy, self.outlook, self._load.follow(fleet))
         return Judgement(fleet, policy, known.code, known.reason, score)
 
     def _while_unchanged(self, key: _Key, fleet: Fleet, policy: Policy) -> Judgement:

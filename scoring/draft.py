@@ -44,7 +44,9 @@ class FleetDraft:
         }
         self._frozen: Fleet | None = None
         self._shared: set[str] = set()
+        self._views: dict[str, npt.NDArray[np.generic]] = {}
         self._names_shared = False
+        self._listed: tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None = None
 
     @property
     def rows(self) -> Mapping[str, Row]:
@@ -121,11 +123,13 @@ class FleetDraft:
         """Write the load of a node's devices (slot order). Of the row that does not count as a change."""
         count = len(load)
         # Bytes, because reports come by the thousand and array_equal costs more than all the rest of this.
-        same = self._columns["load"][:count, row].tobytes() == load.tobytes()
-        if same and self._columns["settling_milli"][:count, row].tobytes() == settling_milli.tobytes():
+        is_same = True
+        for name, values in (("load", load), ("settling_milli", settling_milli)):
+            if self._columns[name][:count, row].tobytes() != values.tobytes():
+                self._own(name)[:count, row] = values
+                is_same = False
+        if is_same:
             return
-        self._own("load")[:count, row] = load
-        self._own("settling_milli")[:count, row] = settling_milli
         self.generation += 1
         self._own("load_generation")[row] = self.generation
         self._frozen = None
@@ -173,31 +177,36 @@ class FleetDraft:
     def freeze(self) -> Fleet:
         """Return the fleet as it is now. Costs nothing while nothing changes."""
         if self._frozen is None:
-            count = len(self._names)
-            views = {name: column[..., :count] for name, column in self._columns.items()}
-            for view in views.values():
-                view.setflags(write=False)
+            self._share()
             self._names_shared = True
-            self._shared = set(COLUMNS)
+            if self._listed is None:
+                self._listed = tuple(self._names), tuple(self._uuids)
+            names, uuids = self._listed
             self._frozen = Fleet(
                 generation=self.generation,
-                names=self._frozen_names(),
+                names=names,
                 rows=self._rows,
-                uuids=tuple(self._uuids),
+                uuids=uuids,
                 kinds=tuple(self._kinds),
                 resources=tuple(self._resource_index),
-                **views,  # type: ignore[arg-type]
+                **self._views,  # type: ignore[arg-type]
             )
         return self._frozen
+
+    def _share(self) -> None:
+        """Make the views that snapshots hold; a column that nobody wrote since the last one keeps its view."""
+        count = len(self._names)
+        for name, column in self._columns.items():
+            if name not in self._shared or self._views[name].shape[-1] != count:
+                self._views[name] = view = column[..., :count]
+                view.setflags(write=False)
+        self._shared = set(COLUMNS)
 
     def _differs(self, column: str, row: Row, slot: int, value: float) -> bool:
         """Return whether a value is another one; an unknown load (NaN) equals itself."""
         there = self._columns[column]
         new = there.dtype.type(value)
         return bool(there[slot, row] != new) and not (np.isnan(there[slot, row]) and np.isnan(new))
-
-    def _frozen_names(self) -> tuple[str, ...]:
-        return tuple(self._names)
 
     def _own(self, name: str) -> npt.NDArray[np.generic]:
         """Return a column that may be written, copied if a snapshot holds it."""
@@ -207,7 +216,8 @@ class FleetDraft:
         return self._columns[name]
 
     def _own_names(self) -> None:
-        self._frozen = None
+        """Make names and UUIDs writable: those that a snapshot holds stay as they are."""
+        self._frozen = self._listed = None
         if self._names_shared:
             self._rows = dict(self._rows)
             self._names_shared = False

@@ -43,6 +43,8 @@ from scoring.status import Reason
 _MOST = np.iinfo(np.int32).max
 _MOST_DEVICES = np.iinfo(np.int16).max
 _ASKS_KEPT = 512
+_FEW = 64
+"""Rows up to which a fleet counts as a part of one."""
 _STEP_REASONS = (
     Reason.NO_DEVICES,
     Reason.TOO_FEW_DEVICES,
@@ -68,12 +70,26 @@ class _Laid:
         return ctypes.addressof(self.struct)
 
 
+@dataclass(frozen=True, slots=True)
+class _LaidFleet:
+    """The struct of a fleet, the columns that it was made of, and the arrays that it points into."""
+
+    struct: FleetStruct
+    columns: dict[str, Array]
+    held: dict[str, Array]
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.struct)
+
+
 class Native:
     """The helper in C, with the layouts made last."""
 
     def __init__(self, library: ctypes.PyDLL) -> None:
         self._library = library
-        self._fleet: tuple[Fleet, _Laid] | None = None
+        self._fleet: tuple[Fleet, _LaidFleet] | None = None
+        self._part: tuple[Fleet, _LaidFleet] | None = None
         self._outlook: tuple[Outlook, _Laid] | None = None
         self._asks: dict[tuple[PodRequest, Weights], tuple[tuple[DeviceKind, ...], _Laid]] = {}
 
@@ -139,14 +155,24 @@ class Native:
         )
         del held  # The column points into it.
 
-    def _lay_out(self, question: Question) -> tuple[_Laid, _Laid, _Laid]:
+    def _lay_out(self, question: Question) -> tuple[_LaidFleet, _Laid, _Laid]:
         """Return the three structs. Threads may come here at once, so what was kept is read once."""
-        fleet, outlook = self._fleet, self._outlook
-        if fleet is None or fleet[0] is not question.fleet:
-            fleet = self._fleet = question.fleet, _fleet(question.fleet)
+        outlook = self._outlook
         if outlook is None or outlook[0] is not question.outlook:
             outlook = self._outlook = question.outlook, _outlook(question.outlook)
-        return fleet[1], self._ask_of(question), outlook[1]
+        return self._fleet_of(question.fleet), self._ask_of(question), outlook[1]
+
+    def _fleet_of(self, fleet: Fleet) -> _LaidFleet:
+        """Return the layout of a fleet; a few rows are laid out apart, so that the whole is not forgotten for them."""
+        if len(fleet) <= _FEW:
+            part = self._part
+            if part is None or part[0] is not fleet:
+                part = self._part = fleet, _fleet(fleet, None)
+            return part[1]
+        known = self._fleet
+        if known is None or known[0] is not fleet:
+            known = self._fleet = fleet, _fleet(fleet, known[1] if known is not None else None)
+        return known[1]
 
     def _ask_of(self, question: Question) -> _Laid:
         key, kinds = (question.request, question.weights), question.fleet.kinds
@@ -166,18 +192,23 @@ def _column(array: Array) -> tuple[Column, Array]:
     return Column(array.ctypes.data, array.strides[0]), array
 
 
-def _fleet(fleet: Fleet) -> _Laid:
-    struct, held = FleetStruct(), []
+def _fleet(fleet: Fleet, before: _LaidFleet | None) -> _LaidFleet:
+    """Lay a fleet out; columns that another layout was made of are taken from there."""
+    struct = FleetStruct() if before is None else FleetStruct.from_buffer_copy(before.struct)
+    known, columns, held = ({}, {}, {}) if before is None else (before.columns, dict(before.columns), dict(before.held))
     struct.width = fleet.width
-    for name in DEVICE_FIELDS:
-        column, array = _column(getattr(fleet, name))
-        setattr(struct, name, column)
-        held.append(array)
-    for name in NODE_FIELDS:
-        array = np.ascontiguousarray(getattr(fleet, name))
-        setattr(struct, name, array.ctypes.data)
-        held.append(array)
-    return _Laid(struct, tuple(held))
+    for name in (*DEVICE_FIELDS, *NODE_FIELDS):
+        array = getattr(fleet, name)
+        if known.get(name) is array:
+            continue
+        columns[name] = array
+        if name in DEVICE_FIELDS:
+            column, held[name] = _column(array)
+            setattr(struct, name, column)
+        else:
+            held[name] = np.ascontiguousarray(array)
+            setattr(struct, name, held[name].ctypes.data)
+    return _LaidFleet(struct, columns, held)
 
 
 def _ask(request: PodRequest, weights: Weights, kinds: tuple[DeviceKind, ...]) -> _Laid:

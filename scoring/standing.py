@@ -73,13 +73,16 @@ def stand(request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook) -
 def stand_again(
     before: Standing, request: PodRequest, fleet: Fleet, policy: Policy, outlook: Outlook, rows: Rows
 ) -> Standing:
-    """Return the lasting part with these rows worked out anew; rows and slots that are new must be among them."""
+    """Return the lasting part with these rows worked out anew; rows and slots that are new must be among them.
+
+    What was before is used up: only its ``code`` and ``reason``, which others may hold, stay as they are.
+    """
     width, count = fleet.kind.shape
     if before.value.shape != (width, count):
         before = _grown(before, width, count)
     if not len(rows):
         return replace(before, generation=fleet.generation)
-    after = Standing(fleet.generation, **{name: getattr(before, name).copy() for name in _COLUMNS})
+    after = replace(before, generation=fleet.generation, code=before.code.copy(), reason=before.reason.copy())
     helped = _helped(request, fleet, policy, outlook)
     if helped is not None:
         helper, question = helped

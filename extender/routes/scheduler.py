@@ -113,7 +113,7 @@ class SchedulerRoutes:
         known = self._names.known(memo.rows, judgement.fleet) if memo is not None else None
         sent = known if known is not None else self._names.sent(args, judgement.fleet)
         judgement = self._beside_others(uid, request, judgement, started)
-        scores = _levels(judgement, sent)
+        scores = _levels(judgement, sent.rows) if known is not None else _levels_where_fitting(judgement, sent)
         if len(scores) and scores.any():
             self._expect(uid, request, judgement, int(sent.rows[scores.argmax()]), started)
         self._recorder.prioritized(args.pod, judgement, sent, scores, started)
@@ -214,14 +214,18 @@ def _verdicts(judgement: Judgement, sent: SentNodes) -> tuple[ByteArray, ByteArr
     return code, reason
 
 
-def _levels(judgement: Judgement, sent: SentNodes) -> npt.NDArray[np.int32]:
+def _levels(judgement: Judgement, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
+    """Return 0..10 for nodes on all of which the pod fits."""
+    return levels(judgement.score[rows], judgement.fleet.order[rows])
+
+
+def _levels_where_fitting(judgement: Judgement, sent: SentNodes) -> npt.NDArray[np.int32]:
     """Return 0..10 for every node sent; a node that no longer fits gets 0."""
     scores = np.zeros(len(sent), np.int32)
     if len(judgement.fleet):
         code, _ = _verdicts(judgement, sent)
         fits = np.flatnonzero(code == Code.FIT)
-        rows = sent.rows[fits]
-        scores[fits] = levels(judgement.score[rows], judgement.fleet.order[rows])
+        scores[fits] = _levels(judgement, sent.rows[fits])
     return scores
 
 

@@ -42,9 +42,9 @@ def load_value(fleet: Fleet, rows: npt.NDArray[np.intp] | None = None) -> Values
     return (1.0 - (1.0 - FOREIGN_PART) * busy - FOREIGN_PART * held).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoadValues:
-    """The value of every device at one generation of the fleet; ``at`` makes the next, from the rows that changed."""
+    """The value of every device at one generation of the fleet; ``follow`` works out anew the rows that changed."""
 
     generation: int
     values: Values
@@ -54,13 +54,14 @@ class LoadValues:
         """Work all rows out."""
         return cls(fleet.generation, load_value(fleet))
 
-    def at(self, fleet: Fleet) -> LoadValues:
-        """Return the values of a fleet of the same or a later generation."""
+    def follow(self, fleet: Fleet) -> Values:
+        """Return the values of a fleet of the same or a later generation; they change with the next call."""
         if self.generation == fleet.generation:
-            return self
+            return self.values
         rows = fleet.scored_since(self.generation)
+        self.generation = fleet.generation
         if self.values.shape != fleet.load.shape or len(rows) > len(fleet) * WORTH_REFRESHING:
-            return LoadValues.of(fleet)
-        values = self.values.copy()
-        values[:, rows] = load_value(fleet, rows)
-        return LoadValues(fleet.generation, values)
+            self.values = load_value(fleet)
+        else:
+            self.values[:, rows] = load_value(fleet, rows)
+        return self.values

@@ -180,10 +180,9 @@ class AtOnceProtocol(GatheringProtocol):
 
     def _write(self, answer: Answer, *, closes: bool) -> None:
         reason, ends = HTTPStatus(answer.status).phrase.encode(), b"connection: close\r\n" if closes else b""
-        values = answer.status, reason, answer.content_type, len(answer.body), ends, answer.body
-        cast("GatheredTransport", self.transport).write_whole(
-            b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b" % values
-        )
+        values = answer.status, reason, answer.content_type, len(answer.body), ends
+        head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n" % values
+        cast("GatheredTransport", self.transport).write_whole(head, answer.body)
 
     def _give_up(self) -> None:
         """Hang up on a caller whose body did not come."""

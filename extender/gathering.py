@@ -12,6 +12,10 @@ from typing import cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
+_WORTH_TWO_PIECES = 16_384
+"""Bytes from which handing over two pieces costs less than joining them."""
+
+
 class GatheredTransport:
     """A transport that holds back what is written until the loop's next turn, and then writes it at once."""
 
@@ -30,12 +34,14 @@ class GatheredTransport:
             self._loop.call_soon(self.flush)
         self._held.append(data)
 
-    def write_whole(self, data: bytes) -> None:
+    def write_whole(self, head: bytes, body: bytes) -> None:
         """Take an answer that nothing follows: it goes at once, behind what is held."""
         if self._held:
-            self._held.append(data)
+            self._held += head, body
+        elif len(body) < _WORTH_TWO_PIECES:
+            self._transport.write(head + body)
         else:
-            self._transport.write(data)
+            self._transport.writelines((head, body))
 
     def flush(self) -> None:
         """Write what is held."""

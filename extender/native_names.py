@@ -96,10 +96,10 @@ class NameTable:
         )
         return None if count < 0 else rows[:count]
 
-    def join(self, rows: Rows, keys: npt.NDArray[np.uint8], before: bytes, after: Endings) -> dict[int, bytes]:
+    def join(self, rows: Rows, keys: npt.NDArray[np.uint8], before: bytes, after: Endings) -> dict[int, memoryview]:
         """Return ``before`` + name + the key's ending, joined by commas, for the rows of each key that occurs.
 
-        A key without an ending counts as one whose ending is empty.
+        A key without an ending counts as one whose ending is empty. What is returned is good until the next call.
         """
         rows, keys = np.ascontiguousarray(rows, np.intp), np.ascontiguousarray(keys, np.uint8)
         ends = np.empty(KEYS, np.int64)
@@ -112,6 +112,6 @@ class NameTable:
         view, joined, start = memoryview(self._written), {}, 0
         for key, end in enumerate(ends.tolist()):
             if end > start:
-                joined[key] = bytes(view[start : end - 1])
+                joined[key] = view[start : end - 1]
                 start = end
         return joined

@@ -191,9 +191,9 @@ def _filter_keys(codes: NDArray[np.integer], reasons: NDArray[np.integer]) -> ND
     return keys
 
 
-def _filter_answer(groups: dict[int, bytes]) -> tuple[bytes, bytes]:
+def _filter_answer(groups: dict[int, bytes] | dict[int, memoryview]) -> tuple[bytes, bytes]:
     """Return filter's answer, and its list of names that passed, from the entries of each key, keys ascending."""
-    passed = b"[" + groups.pop(_FIT_KEY, b"") + b"]"
+    passed = b"".join((b"[", groups.pop(_FIT_KEY, b""), b"]"))
     failed = b",".join(entries for key, entries in groups.items() if key < _UNRESOLVABLE_KEY)
     unresolvable = b",".join(entries for key, entries in groups.items() if key >= _UNRESOLVABLE_KEY)
     answer = (

@@ -7,8 +7,9 @@ fleet, shape and outlook are asked for again and again.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,13 @@ from scoring.fleet import Fleet, FloatArray
 from scoring.helper import Lasting, Question, Weights
 from scoring.native_library import (
     DEVICE_FIELDS,
+    FLEET_WORDS,
     MOST_WIDTH,
     NODE_FIELDS,
     SCORERS,
     AskStruct,
     Column,
-    FleetStruct,
+    FleetWords,
     OutlookStruct,
     StandingStruct,
     open_library,
@@ -57,6 +59,8 @@ _NODE_REASONS = (Reason.NO_REPORT, Reason.NODE_CONFLICTED, Reason.UNKNOWN_NODE)
 
 Array = npt.NDArray[np.generic]
 
+_columns_of: Callable[[Fleet], tuple[Array, ...]] = attrgetter(*DEVICE_FIELDS, *NODE_FIELDS)
+
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
@@ -72,11 +76,12 @@ class _Laid:
 
 @dataclass(frozen=True, slots=True)
 class _LaidFleet:
-    """The struct of a fleet, the columns that it was made of, and the arrays that it points into."""
+    """``fleet`` of ``native.c``, the columns and words that it was made of, and the arrays that it points into."""
 
-    struct: FleetStruct
-    columns: dict[str, Array]
-    held: dict[str, Array]
+    struct: ctypes.Array[ctypes.c_int64]
+    columns: tuple[Array, ...]
+    words: list[int]
+    held: list[Array]
 
     @property
     def address(self) -> int:
@@ -144,7 +149,7 @@ class Native:
     ) -> None:
         laid, source = self._lay_out(question), _standing(lasting)
         column, held = _column(load_value)
-        scratch = np.empty(3 * len(question.fleet), np.float32)
+        scratch = np.empty(4 * len(question.fleet), np.float32)
         self._library.tangram_scores(
             *(each.address for each in laid),
             ctypes.addressof(source),
@@ -193,22 +198,21 @@ def _column(array: Array) -> tuple[Column, Array]:
 
 
 def _fleet(fleet: Fleet, before: _LaidFleet | None) -> _LaidFleet:
-    """Lay a fleet out; columns that another layout was made of are taken from there."""
-    struct = FleetStruct() if before is None else FleetStruct.from_buffer_copy(before.struct)
-    known, columns, held = ({}, {}, {}) if before is None else (before.columns, dict(before.columns), dict(before.held))
-    struct.width = fleet.width
-    for name in (*DEVICE_FIELDS, *NODE_FIELDS):
-        array = getattr(fleet, name)
-        if known.get(name) is array:
+    """Lay a fleet out; the words of columns that another layout was made of are taken from there."""
+    columns = _columns_of(fleet)
+    known: tuple[Array | None, ...] = before.columns if before is not None else (None,) * len(columns)
+    words = [*before.words] if before is not None else [0] * FLEET_WORDS
+    held = [*before.held] if before is not None else [*columns]
+    words[0] = fleet.width
+    for at, column in enumerate(columns):
+        if known[at] is column:
             continue
-        columns[name] = array
-        if name in DEVICE_FIELDS:
-            column, held[name] = _column(array)
-            setattr(struct, name, column)
+        held[at] = array = column if column.strides[-1] == column.itemsize else np.ascontiguousarray(column)
+        if at < len(DEVICE_FIELDS):
+            words[1 + 2 * at : 3 + 2 * at] = array.ctypes.data, array.strides[0]
         else:
-            held[name] = np.ascontiguousarray(array)
-            setattr(struct, name, held[name].ctypes.data)
-    return _LaidFleet(struct, columns, held)
+            words[1 + len(DEVICE_FIELDS) + at] = array.ctypes.data
+    return _LaidFleet(FleetWords(*words), columns, words, held)
 
 
 def _ask(request: PodRequest, weights: Weights, kinds: tuple[DeviceKind, ...]) -> _Laid:

@@ -13,7 +13,7 @@ LIBRARY = f"native-{sysconfig.get_platform()}.helper"
 """File name of the helper; the platform is in it, so that a checkout can hold those of several machines.
 It does not end like a module of Python, because it is none."""
 
-LAYOUT = 3
+LAYOUT = 4
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""
 
 MOST_WIDTH = 1024
@@ -47,14 +47,11 @@ class Column(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
 
 
-class FleetStruct(ctypes.Structure):
-    """``fleet`` of ``native.c``."""
+FLEET_WORDS = 1 + 2 * len(DEVICE_FIELDS) + len(NODE_FIELDS)
+FleetWords = ctypes.c_int64 * FLEET_WORDS
+"""``fleet`` of ``native.c`` as words: the width, a column for each device field, an address for each node field.
 
-    _fields_ = (
-        ("width", ctypes.c_int64),
-        *((name, Column) for name in DEVICE_FIELDS),
-        *((name, ctypes.c_void_p) for name in NODE_FIELDS),
-    )
+It is made for every decision, and filling a structure field by field takes several times as long."""
 
 
 class AskStruct(ctypes.Structure):

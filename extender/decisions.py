@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+import msgspec
 
 
 class Verb(StrEnum):
@@ -21,9 +22,8 @@ class Verb(StrEnum):
     BIND = "bind"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One answer to kube-scheduler.
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """One answer to kube-scheduler; a struct, because several are made for every pod.
 
     ``at``         seconds since 1970
     ``nodes_in``, ``nodes_out``   nodes that were sent, and that passed
@@ -47,7 +47,7 @@ class Decision:
     policy: str = ""
     node: str = ""
     message: str = ""
-    reasons: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = msgspec.field(default_factory=dict)
     devices: tuple[str, ...] = ()
     sequence: int = 0
 
@@ -69,7 +69,7 @@ class Decisions:
     def note(self, decision: Decision) -> None:
         """Remember a decision; the oldest makes room."""
         self._sequence += 1
-        numbered = replace(decision, sequence=self._sequence)
+        numbered = msgspec.structs.replace(decision, sequence=self._sequence)
         self._ring.append(numbered)
         key = (decision.namespace, decision.name)
         known = self._by_pod.setdefault(key, {})

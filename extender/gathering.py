@@ -11,7 +11,6 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-
 _WORTH_TWO_PIECES = 16_384
 """Bytes from which handing over two pieces costs less than joining them."""
 

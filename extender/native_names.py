@@ -110,8 +110,8 @@ class NameTable:
         target = (ctypes.c_char * len(self._written)).from_buffer(self._written)
         self._library.tangram_join(*about, ctypes.addressof(target), ends.ctypes.data)
         view, joined, start = memoryview(self._written), {}, 0
-        for key, end in enumerate(ends.tolist()):
-            if end > start:
-                joined[key] = view[start : end - 1]
-                start = end
+        for key in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+            end = int(ends[key])
+            joined[key] = view[start : end - 1]
+            start = end
         return joined

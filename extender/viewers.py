@@ -11,6 +11,8 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import msgspec
+
 from extender.decisions import Decision
 from extender.errors import ExtenderError
 from extender.routes.raw import Headers
@@ -46,7 +48,7 @@ async def everyone(headers: Headers) -> bool:
 
 def decision_without_names(decision: Decision) -> Decision:
     """Return a decision that says what came out, and not for whom."""
-    return replace(decision, pod_uid="", namespace="", name=HIDDEN, message="")
+    return msgspec.structs.replace(decision, pod_uid="", namespace="", name=HIDDEN, message="")
 
 
 def fleet_without_names(fleet: FleetView) -> FleetView:
@@ -82,7 +84,7 @@ def _share(share: ShareView) -> ShareView:
 
 
 def _holder(holder: Holder) -> Holder:
-    return replace(holder, namespace="", pod=HIDDEN)
+    return msgspec.structs.replace(holder, namespace="", pod=HIDDEN)
 
 
 def _count(pods: object) -> int:

@@ -267,6 +267,13 @@ static float standing_value(const fleet *f, const ask *a, const outlook *o, cons
     return value;
 }
 
+/* Whether two slots of a node have the same value: topology, which asks for the group, matters to several devices only. */
+static int are_alike(const fleet *f, const ask *a, int64_t row, int64_t one, int64_t other, const int16_t *rests,
+                     const int16_t *lefts) {
+    return a->count == 1 && rests[one] == rests[other] && lefts[one] == lefts[other] &&
+           AT(int16_t, f->kind, one, row) == AT(int16_t, f->kind, other, row);
+}
+
 static void stand_on(const fleet *f, const ask *a, const outlook *o, int64_t row, standing *s) {
     int64_t counts[STEPS] = {0};
     uint8_t fits[MOST_WIDTH];
@@ -300,10 +307,16 @@ static void stand_on(const fleet *f, const ask *a, const outlook *o, int64_t row
     judge(f, a, row, counts, s->code + row, s->reason + row);
     node_view view = {.kind = kinds};
     if (any) look_at_node(f, a, o, row, rests, &view);
+    int64_t like = -1; /* the last slot that was valued: most devices of a node are alike */
+    float value = 0.0f;
     for (int64_t slot = 0; slot < f->width; slot++) {
         int64_t to = slot * s->nodes + row;
         s->fits[to] = fits[slot], s->rest[to] = rests[slot], s->left[to] = lefts[slot];
-        s->value[to] = fits[slot] ? standing_value(f, a, o, &view, row, slot, fits, rests[slot], lefts[slot]) : 0.0f;
+        if (fits[slot] && !(like >= 0 && are_alike(f, a, row, slot, like, rests, lefts))) {
+            value = standing_value(f, a, o, &view, row, slot, fits, rests[slot], lefts[slot]);
+            like = slot;
+        }
+        s->value[to] = fits[slot] ? value : 0.0f;
     }
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
@@ -38,7 +37,7 @@ def api_router(services: Services) -> APIRouter:
         recent = services.decisions.recent(limit, after)
         if not await services.viewers(headers_of(request)):
             recent = tuple(map(decision_without_names, recent))
-        return _json({"sequence": services.decisions.sequence, "decisions": [asdict(entry) for entry in recent]})
+        return _json({"sequence": services.decisions.sequence, "decisions": recent})
 
     return router
 

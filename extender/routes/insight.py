@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
@@ -48,7 +47,7 @@ class InsightRoutes:
             if silent:
                 message += f"; replicas that did not answer may remember it: {', '.join(silent)}"
             return _json({"error": message}, 404)
-        decisions = {str(verb): asdict(decision) for verb, decision in known.items()}
+        decisions = {str(verb): decision for verb, decision in known.items()}
         return _json({"pod": f"{namespace}/{pod}", "decisions": decisions, **_now(told.now), **_past(told)})
 
     async def why_not(self, node: str, namespace: str, pod: str) -> Response:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from extender.decisions import Decision, Verb
 from extender.kubeapi import EventType

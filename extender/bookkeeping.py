@@ -165,10 +165,16 @@ class Bookkeeping(Records):
         }
 
     def _write_load(self, record: NodeRecord, now: float) -> None:
-        averages, settling = record.load, record.settling_milli(now)
-        load = [averages[uuid].value if uuid in averages else np.nan for uuid in record.devices]
+        """Write measured load, and the compute that has not settled yet."""
+        self._write_measured_load(record)
+        settling = record.settling_milli(now)
         placed = [settling.get(uuid, 0) for uuid in record.devices]
-        self._draft.set_load(record.row, np.array(load, np.float32), np.array(placed, np.int32))
+        self._draft.set_load(record.row, "settling_milli", np.array(placed, np.int32))
+
+    def _write_measured_load(self, record: NodeRecord) -> None:
+        averages = record.load
+        load = [averages[uuid].value if uuid in averages else np.nan for uuid in record.devices]
+        self._draft.set_load(record.row, "load", np.array(load, np.float32))
 
     def _write_amounts(self, record: NodeRecord) -> None:
         cpu_milli, host_mib = self.ledger.node_amounts(record.name)

@@ -139,13 +139,12 @@ class Identities:
         token = bearer_token(headers)
         if isinstance(token, Refusal):
             return token
-        key = hashlib.sha256(token.encode()).digest()
+        key = _key(headers)
         return self._recall(key) or await self._ask_once(key, token)
 
     def recalled(self, headers: Headers) -> TokenIdentity | Refusal | None:
-        """Return what is known of the request's bearer token without asking; None for nothing."""
-        token = bearer_token(headers)
-        return token if isinstance(token, Refusal) else self._recall(hashlib.sha256(token.encode()).digest())
+        """Return what is remembered of the request's bearer token; None for nothing."""
+        return self._recall(_key(headers))
 
     def _recall(self, key: bytes) -> TokenIdentity | Refusal | None:
         known = self._remembered.get(key)
@@ -244,6 +243,11 @@ class ViewerGate:
         if refusal is not Refusal.NO_TOKEN:
             self.refusals.labels(refusal.value).inc()
         return False
+
+
+def _key(headers: Headers) -> bytes:
+    """Return what a token is remembered by, which is not the token."""
+    return hashlib.sha256(headers.get(b"authorization", b"")).digest()
 
 
 def service_account_user(namespace: str, name: str) -> str:

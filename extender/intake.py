@@ -36,17 +36,35 @@ _CHOICES: dict[str, type[StrEnum]] = {"state": NodeState, "health": Health, "own
 
 def read_report(body: bytes) -> Report:
     """Return the report in a body; raise InvalidReport for the first thing in it that cannot be meant."""
+    report = decode_report(body)
+    check_report(report)
+    return report
+
+
+def decode_report(body: bytes) -> Report:
+    """Return what a body says, its amounts unchecked; raise InvalidReport where it is no report."""
     try:
-        report = _DECODER.decode(body)
+        return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _undecodable(str(error)) from error
+
+
+def check_report(report: Report) -> None:
+    """Raise InvalidReport for the first amount that cannot be meant."""
+    check_what_moves(report)
     _check_head(report)
     for number, device in enumerate(report.devices):
         if not _is_plain(device):
             _check_device(f"$.devices[{number}]", device)
     if len({device.uuid for device in report.devices}) < len(report.devices):
         _check_unique(device.uuid for device in report.devices)
-    return report
+
+
+def check_what_moves(report: Report) -> None:
+    """Raise InvalidReport for an amount outside the steady part of a report (``steady``) that cannot be meant."""
+    _check_range("$.sequence", report.sequence, 0, 2**63 - 1)
+    if len(report.usage) > MAX_USAGE:
+        raise InvalidReport("$.usage", f"{len(report.usage)} entries", f"at most {MAX_USAGE}")
 
 
 def known_utilisation(device: Device) -> float | None:
@@ -59,14 +77,11 @@ def _check_head(report: Report) -> None:
     _check_range("$.version", report.version, OLDEST, NEWEST)
     _check_text("$.node", report.node)
     _check_text("$.agent_run", report.agent_run)
-    _check_range("$.sequence", report.sequence, 0, 2**63 - 1)
     for name in ("driver", "cuda", "agent_version"):
         _check_length(f"$.{name}", getattr(report, name), MAX_TEXT)
     _check_length("$.message", report.message, MAX_WORDS)
     if len(report.devices) > MAX_DEVICES:
         raise InvalidReport("$.devices", f"{len(report.devices)} devices", f"at most {MAX_DEVICES}")
-    if len(report.usage) > MAX_USAGE:
-        raise InvalidReport("$.usage", f"{len(report.usage)} entries", f"at most {MAX_USAGE}")
     _check_plugin(report.plugin)
 
 

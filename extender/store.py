@@ -65,9 +65,15 @@ class ClusterStore(Bookkeeping):
 
     # Hardware: what agents say.
 
-    def apply_report(self, report: Report, now: float) -> Answer | None:
+    def repeats(self, report: Report) -> bool:
+        """Return whether a report says no more of hardware and health than the last one of its node."""
+        record = self._nodes.get(report.node)
+        return record is not None and record.is_fresh and record.steady == self._steady_part(report)
+
+    def apply_report(self, report: Report, now: float, *, repeats: bool = False) -> Answer | None:
         """Take a report in and return the answer to it; None if a later one was there before.
 
+        ``repeats`` says that the method of that name has just said so.
         Raises UnknownNode for a node that the API server does not list (before the list is in, it waits for it), and
         InvalidReport where it would bring in more kinds of device than a fleet can have.
         """
@@ -75,12 +81,14 @@ class ClusterStore(Bookkeeping):
         record = self._nodes.get(report.node) or self._meet(report.node)
         if record.is_old(report):
             return None
-        steady = steady_part(report, self.ledger.devices(report.node))
-        if record.is_fresh and record.steady == steady:
+        if repeats or self.repeats(report):
             self._hear(record, report, now)
         else:
-            self._take_hardware(record, report, steady, now)
-        self._write_load(record, now)
+            self._take_hardware(record, report, now)
+        if record.settling:
+            self._write_load(record, now)
+        else:
+            self._write_measured_load(record)
         return self._answer(record, report.bookings_generation)
 
     def expire(self, now: float) -> tuple[str, ...]:
@@ -229,13 +237,17 @@ class ClusterStore(Bookkeeping):
 
     # Inside.
 
-    def _take_hardware(self, record: NodeRecord, report: Report, steady: SteadyPart, now: float) -> None:
+    def _steady_part(self, report: Report) -> SteadyPart:
+        return steady_part(report, self.ledger.devices(report.node))
+
+    def _take_hardware(self, record: NodeRecord, report: Report, now: float) -> None:
         before = record.room()
         self._check_kinds(report)
         self._hear(record, report, now)
         self._judge_devices(record, report, now)
         # A device that vanished and is kept may go with the next report, so that one is taken in the same long way.
-        record.steady = steady if record.devices.keys() <= {device.uuid for device in report.devices} else None
+        is_all = record.devices.keys() <= {device.uuid for device in report.devices}
+        record.steady = self._steady_part(report) if is_all else None
         self._write_state(record)
         if record.room().has_grown_since(before):
             self.note_growth(report.node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -119,17 +120,13 @@ class FleetDraft:
         if changed:
             self.touch(row)
 
-    def set_load(self, row: Row, load: npt.NDArray[np.float32], settling_milli: npt.NDArray[np.int32]) -> None:
-        """Write the load of a node's devices (slot order). Of the row that does not count as a change."""
-        count = len(load)
+    def set_load(self, row: Row, column: Literal["load", "settling_milli"], values: npt.NDArray[np.generic]) -> None:
+        """Write a column of the load of a node's devices (slot order). Of the row that does not count as a change."""
+        count = len(values)
         # Bytes, because reports come by the thousand and array_equal costs more than all the rest of this.
-        is_same = True
-        for name, values in (("load", load), ("settling_milli", settling_milli)):
-            if self._columns[name][:count, row].tobytes() != values.tobytes():
-                self._own(name)[:count, row] = values
-                is_same = False
-        if is_same:
+        if self._columns[column][:count, row].tobytes() == values.tobytes():
             return
+        self._own(column)[:count, row] = values
         self.generation += 1
         self._own("load_generation")[row] = self.generation
         self._frozen = None

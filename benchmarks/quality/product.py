@@ -147,7 +147,7 @@ class Product:
 
     def report_load(self, node: int, load: Sequence[float]) -> None:
         """Let a node's agent report how busy its cards are, 0..1 each."""
-        self._draft.set_load(self._rows[node], np.array(load, np.float32), np.zeros(len(load), np.int32))
+        self._draft.set_load(self._rows[node], "load", np.array(load, np.float32))
 
     def _book(self, node: int, booked: Sequence[tuple[int, int, int]], sharers: int) -> tuple[int, ...]:
         for slot, mib, milli in booked:

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from extender.errors import ExtenderError, InvalidReport, NotAllowed, UnknownNode
-from extender.intake import read_report
+from extender.intake import check_report, check_what_moves, decode_report, read_report
 from extender.routes.raw import Answer, Headers
 from extender.services import Services
 from node_agent.report import Report
@@ -50,9 +50,14 @@ class ReportRoutes:
     def report_at_once(self, body: bytes, headers: Headers) -> Answer | None:
         """Take a report in that is beyond doubt; None for every other one, which `report` then answers."""
         try:
-            report = read_report(body)
+            report = decode_report(body)
+            repeats = self._services.store.repeats(report)
+            if repeats:
+                check_what_moves(report)
+            else:
+                check_report(report)
             if self._guard.is_known(headers, report.node):
-                return self._apply(report)
+                return self._apply(report, repeats=repeats)
         except (InvalidReport, UnknownNode):
             pass
         return None
@@ -70,8 +75,8 @@ class ReportRoutes:
         except UnknownNode as error:
             return self._refuse(error, 404, {})
 
-    def _apply(self, report: Report) -> Answer:
-        answer = self._services.store.apply_report(report, self._services.clock.now())
+    def _apply(self, report: Report, *, repeats: bool = False) -> Answer:
+        answer = self._services.store.apply_report(report, self._services.clock.now(), repeats=repeats)
         if answer is None:
             self._services.metrics.reports.labels("overtaken").inc()
             return Answer(b'{"error":"a later report of this node was there before"}', 409)

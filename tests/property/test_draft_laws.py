@@ -70,7 +70,8 @@ class DraftMachine(RuleBasedStateMachine):
     def measure(self, data, load):
         row = self.draft.rows[data.draw(st.sampled_from(sorted(self.names)))]
         before = self.draft.value("row_generation", row)
-        self.draft.set_load(row, np.array([load], np.float32), np.array([7], np.int32))
+        self.draft.set_load(row, "load", np.array([load], np.float32))
+        self.draft.set_load(row, "settling_milli", np.array([7], np.int32))
         assert self.draft.value("row_generation", row) == before
 
     @rule()

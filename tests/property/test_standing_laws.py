@@ -49,7 +49,8 @@ def test_the_remembered_equals_the_fresh(nodes, events, request_):
             case "load":
                 count = len(fleet.uuids[row])
                 load = np.full(count, number / 100, np.float32)
-                draft.set_load(row, load, np.full(count, number, np.int32))
+                draft.set_load(row, "load", load)
+                draft.set_load(row, "settling_milli", np.full(count, number, np.int32))
             case "cpu":
                 draft.set_node(row, cpu_booked_milli=number * 100)
             case "node":

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -105,13 +106,18 @@ def test_columns_that_did_not_change_are_shared_between_snapshots():
     assert not np.shares_memory(before.booked_mib, after.booked_mib)
 
 
-def test_load_is_no_change_of_the_row_but_a_new_generation():
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("load", np.array([0.5, 0.25], np.float32)), ("settling_milli", np.array([100, 0], np.int32))],
+)
+def test_load_is_no_change_of_the_row_but_a_new_generation(
+    column: Literal["load", "settling_milli"], values: np.ndarray
+):
     draft = draft_of({"a": [gpu(), gpu()]})
     before = draft.freeze()
-    draft.set_load(draft.rows["a"], np.array([0.5, 0.25], np.float32), np.array([100, 0], np.int32))
+    draft.set_load(draft.rows["a"], column, values)
     after = draft.freeze()
-    assert after.load[:2, 0].tolist() == [0.5, 0.25]
-    assert after.settling_milli[:2, 0].tolist() == [100, 0]
+    assert getattr(after, column)[:2, 0].tolist() == values.tolist()
     assert after.generation == before.generation + 1
     assert after.changed_since(before.generation).size == 0
 

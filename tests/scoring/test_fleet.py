@@ -72,7 +72,7 @@ def test_each_mode_gives_one_kind_of_share(mode, sharing):
 def test_rows_whose_scores_may_have_changed_include_those_with_another_load():
     draft = draft_of({"a": [gpu()], "b": [gpu()], "c": [gpu()]})
     seen = draft.generation
-    draft.set_load(draft.rows["b"], np.array([0.5], np.float32), np.array([0], np.int32))
+    draft.set_load(draft.rows["b"], "load", np.array([0.5], np.float32))
     draft.book(draft.rows["a"], 0, 1, 1, 1)
     assert draft.freeze().scored_since(seen).tolist() == [0, 1]
     assert draft.freeze().changed_since(seen).tolist() == [0]

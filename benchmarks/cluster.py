@@ -61,14 +61,15 @@ class BenchCluster:
                 return int(line.split()[1]) / 1024
         return 0.0
 
-    def report(self, index: int, sequence: int, draw: random.Random) -> bytes:
-        """Return the next report of a node, with other loads than before."""
+    def report(self, index: int, sequence: int, draw: random.Random, bookings_generation: int | None = None) -> bytes:
+        """Return the next report of a node, with other loads than before; the generation is that of the last answer."""
         base = _base_report(self.names[index], PRODUCTS[index % len(PRODUCTS)])
         devices = tuple(
             msgspec.structs.replace(device, utilisation=round(draw.random(), 2), temperature_celsius=40)
             for device in base.devices
         )
-        return msgspec.json.encode(msgspec.structs.replace(base, sequence=sequence, devices=devices))
+        moved = {"sequence": sequence, "devices": devices, "bookings_generation": bookings_generation}
+        return msgspec.json.encode(msgspec.structs.replace(base, **moved))
 
 
 @contextlib.contextmanager

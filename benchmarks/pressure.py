@@ -72,12 +72,15 @@ async def _send(port: int, rate: float, sequence: int, reports: list[Report]) ->
     ended = loop.run_in_executor(None, sys.stdin.buffer.read)
     started, sent = time.monotonic(), 0
     answers: set[asyncio.Future[int]] = set()
+    known: dict[int, int | None] = {}
     while not ended.done():
         due = int((time.monotonic() - started) * rate) - sent
         for connection in [each for each in connections if each.is_idle][: max(due, 0)]:
-            answer = connection.post(_next(reports[sent % len(reports)], sequence + sent, draw))
+            node = sent % len(reports)
+            answer = connection.post(_next(reports[node], sequence + sent, draw, known.get(node)))
             answers.add(answer)
             answer.add_done_callback(answers.discard)
+            answer.add_done_callback(lambda _, at=node, by=connection: known.update({at: by.bookings_generation}))
             sent += 1
         await asyncio.sleep(_TICK_S / 4 if due > len(connections) else _TICK_S)
     reached = sent / (time.monotonic() - started)
@@ -87,9 +90,10 @@ async def _send(port: int, rate: float, sequence: int, reports: list[Report]) ->
     print(f"{reached:.0f} reports/s of {rate:.0f}", file=sys.stderr, flush=True)
 
 
-def _next(report: Report, sequence: int, draw: random.Random) -> bytes:
+def _next(report: Report, sequence: int, draw: random.Random, bookings_generation: int | None) -> bytes:
     devices = tuple(msgspec.structs.replace(device, utilisation=round(draw.random(), 2)) for device in report.devices)
-    return msgspec.json.encode(msgspec.structs.replace(report, sequence=sequence, devices=devices))
+    moved = {"sequence": sequence, "devices": devices, "bookings_generation": bookings_generation}
+    return msgspec.json.encode(msgspec.structs.replace(report, **moved))
 
 
 def main() -> None:

@@ -9,14 +9,22 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import cast
+
+import msgspec
+
+from node_agent.report import Answer
 
 _OPENING_AT_ONCE = 32
 _PATIENCE_S = 60.0
 
 
 class AgentConnection(asyncio.Protocol):
-    """One agent's connection. One report at a time, as a real courier sends them."""
+    """One agent's connection. One report at a time, as a real courier sends them.
+
+    ``bookings_generation`` is what the last answer said, for the next report to repeat.
+    """
 
     def __init__(self, token: str) -> None:
         self._head = (
@@ -25,6 +33,7 @@ class AgentConnection(asyncio.Protocol):
         ).encode()
         self._transport: asyncio.WriteTransport | None = None
         self._buffer = bytearray()
+        self.bookings_generation: int | None = None
         self._waiting: asyncio.Future[int] | None = None
 
     @property
@@ -50,8 +59,11 @@ class AgentConnection(asyncio.Protocol):
         head = bytes(self._buffer[:end]).lower()
         length = int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
         if len(self._buffer) >= end + 4 + length:
+            body, status = bytes(self._buffer[end + 4 :]), int(head[9:12])
             self._buffer.clear()
-            self._waiting.set_result(int(head[9:12]))
+            if status == HTTPStatus.OK:
+                self.bookings_generation = msgspec.json.decode(body, type=Answer).bookings_generation
+            self._waiting.set_result(status)
 
     def post(self, body: bytes) -> asyncio.Future[int]:
         """Send a report and return the future status."""

@@ -4,10 +4,11 @@
 
 The extender runs as a replica does in a cluster (certificates, TokenReview, its own listener for agents), on the
 simulated API server. Measured is the CPU time of its process over the window; the agents send what real ones do at a
-heartbeat: the same hardware, another load. ``cpu_percent`` is scaled to the rate that was asked for, should the machine
-not have reached it. Renewals of TokenReview fall outside the window: ``first_report_us`` holds one, with handshake and
-first report, and ``cpu_percent_with_renewals`` adds one of those for each agent and five minutes. ``load_average``
-is the machine's: where others compete for its cores and caches, a report costs a multiple of what it costs alone.
+heartbeat: the same hardware, another load, the bookings that they know. ``cpu_percent`` is scaled to the rate that was
+asked for, should the machine not have reached it. Renewals of TokenReview fall outside the window: ``first_report_us``
+holds one, with handshake and first report, and ``cpu_percent_with_renewals`` adds one of those for each agent and five
+minutes. ``load_average`` is the machine's: where others compete for its cores and caches, a report costs a multiple of
+what it costs alone.
 """
 
 from __future__ import annotations
@@ -106,8 +107,10 @@ async def send_steadily(
         while number < passed_s * load.rate:
             index, round_number = number % len(connections), number // len(connections)
             number += 1
-            if connections[index].is_idle:
-                pending.append(connections[index].post(cluster.report(index, 2 + round_number, draw)))
+            agent = connections[index]
+            if agent.is_idle:
+                body = cluster.report(index, 2 + round_number, draw, agent.bookings_generation)
+                pending.append(agent.post(body))
             else:
                 sent.skipped += 1
             if number % 20 == 0:

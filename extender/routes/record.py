@@ -17,7 +17,6 @@ from extender.services import Services
 from extender.wire import BindArgs, Victims
 from scoring.feasibility import NO_REASON, REASONS
 from scoring.fleet import ByteArray
-from scoring.status import Code
 
 _LOG = structlog.get_logger("decisions")
 
@@ -28,26 +27,26 @@ class Recorder:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def filtered(self, pod: Pod, judgement: Judgement, code: ByteArray, reason: ByteArray, started: float) -> None:
-        """Note which nodes passed, and why the others did not."""
-        passed = int((code == Code.FIT).sum())
-        if passed < len(code):
+    def filtered(
+        self, pod: Pod, judgement: Judgement, sent: int, passed: int, reasons: Mapping[str, int], started: float
+    ) -> None:
+        """Note how many nodes were sent and passed, and why the others did not."""
+        if passed < sent:
             self._services.waker.note_refusal()
         if passed:
             self._services.insight.sample(pod)
-        found = refusals(reason)
-        for code_of_reason, nodes in found.items():
-            self._services.metrics.rejections.labels(code_of_reason).inc(nodes)
+        for reason, nodes in reasons.items():
+            self._services.metrics.rejections.labels(reason).inc(nodes)
         self._note(
             Verb.FILTER,
             pod,
             started,
             outcome="fits" if passed else "refused",
             generation=judgement.fleet.generation,
-            nodes_in=len(code),
+            nodes_in=sent,
             nodes_out=passed,
             policy=judgement.policy.name,
-            reasons=found,
+            reasons=reasons,
         )
 
     def prioritized(

@@ -25,8 +25,9 @@ from extender.objects import Pod
 from extender.observing import identity
 from extender.podspec import pod_request
 from extender.preempting import worthwhile_victims
+from extender.refusals import FilterAnswer, Refusals
 from extender.routes.raw import TEXT, Answer, Headers
-from extender.routes.record import Recorder
+from extender.routes.record import Recorder, refusals
 from extender.services import Memo, Services
 from scoring.errors import ScoringError
 from scoring.feasibility import reason_number
@@ -54,6 +55,7 @@ class SchedulerRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._recorder = Recorder(services)
+        self._refusals = Refusals()
         self._names = NodeNames(open_names() if services.settings.helper else None)
 
     def filter(self, body: bytes, headers: Headers) -> Answer:
@@ -90,17 +92,25 @@ class SchedulerRoutes:
         self._check_deciding()
         request, judgement = self._judge(args.pod)
         sent = self._names.sent(args, judgement.fleet)
+        answer = self._refusals.find(judgement, sent) or self._answered(judgement, sent)
+        if len(answer.rows):
+            memo = Memo(self._services.clock.now(), answer.passed, answer.rows, request, judgement)
+            self._services.memos.keep(args.pod, memo)
+        if len(answer.rows) == 1:
+            self._expect(args.pod.metadata.uid, request, judgement, int(answer.rows[0]), started)
+        self._recorder.filtered(args.pod, judgement, len(sent), len(answer.rows), answer.reasons, started)
+        return answer.body
+
+    def _answered(self, judgement: Judgement, sent: SentNodes) -> FilterAnswer:
+        """Work out what to tell of each node."""
         code, reason = _verdicts(judgement, sent)
         if sent.table is not None:
-            answer, passed = wire.filter_answer_by_table(sent.table, sent.rows, code, reason)
+            body, passed = wire.filter_answer_by_table(sent.table, sent.rows, code, reason)
         else:
-            answer, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
-        rows = sent.rows[code == Code.FIT]
-        uid = args.pod.metadata.uid
-        self._services.memos.keep(args.pod, Memo(self._services.clock.now(), passed, rows, request, judgement))
-        if len(rows) == 1:
-            self._expect(uid, request, judgement, int(rows[0]), started)
-        self._recorder.filtered(args.pod, judgement, code, reason, started)
+            body, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
+        answer = FilterAnswer(body, refusals(reason), passed, sent.rows[code == Code.FIT])
+        if not len(answer.rows):
+            self._refusals.keep(judgement, sent, answer)
         return answer
 
     def _prioritize(self, body: bytes) -> bytes:

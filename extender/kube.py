@@ -25,9 +25,10 @@ import msgspec
 from kubernetes import client, config
 from urllib3.util.ssl_ import create_urllib3_context
 
-from extender.errors import KubeError, KubeRefused, KubeUnreachable, UnreadableAnswer
+from extender.errors import KubeError, KubeRefused, KubeUnreachable
 from extender.kubeapi import BindOutcome, BindStatus, EventNote, EventType, Kube, Lease, TokenIdentity
 from extender.kubejson import (
+    check_success,
     decode_lease,
     decode_pod,
     decode_token_review,
@@ -135,7 +136,7 @@ class KubeClient:
     async def get_pod(self, namespace: str, name: str) -> Pod | None:
         """Read one pod as it is now; None if there is none of that name."""
         body = await self._read(_pod_path(namespace, name))
-        return None if body is None else decode_pod(body)
+        return None if body is None else decode_pod(body, namespace, name)
 
     async def bind(
         self,
@@ -151,7 +152,7 @@ class KubeClient:
         body = encode_binding(namespace, name, uid, node, annotations, resource_version)
         path = f"{_pod_path(namespace, name)}/binding"
         try:
-            await self._run(lambda: self._transport.send("POST", path, body, deadline_s=deadline_s))
+            check_success(await self._run(lambda: self._transport.send("POST", path, body, deadline_s=deadline_s)))
         except KubeError as error:
             return bind_outcome(error)
         return BindOutcome(BindStatus.BOUND)
@@ -239,6 +240,8 @@ class KubeClient:
 def bind_outcome(error: KubeError) -> BindOutcome:
     """Return what an error says about a Binding; only a 4xx answer, or nothing sent, is a definite no.
 
+    A 2xx answer that is no Status of success is neither yes nor no: who knows who gave it.
+
     408 counts as unknown: a proxy on the way may have sent it after passing the request on.
     """
     match error:
@@ -248,8 +251,6 @@ def bind_outcome(error: KubeError) -> BindOutcome:
             return BindOutcome(BindStatus.UNKNOWN, status, str(error))
         case KubeUnreachable():
             return BindOutcome(BindStatus.REFUSED, None, str(error))
-        case UnreadableAnswer():
-            return BindOutcome(BindStatus.BOUND, None, str(error))
         case _:
             return BindOutcome(BindStatus.UNKNOWN, None, str(error))
 

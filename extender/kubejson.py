@@ -29,6 +29,10 @@ class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     lease_transitions: int | None = None
 
 
+class _Status(msgspec.Struct, frozen=True):
+    status: str = ""
+
+
 class _Lease(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: _LeaseSpec = _LeaseSpec()
@@ -53,6 +57,7 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 _ENCODER = msgspec.json.Encoder()
 _POD = msgspec.json.Decoder(Pod)
+_STATUS = msgspec.json.Decoder(_Status)
 _LEASE = msgspec.json.Decoder(_Lease)
 _TOKEN_REVIEW = msgspec.json.Decoder(_TokenReview)
 
@@ -131,9 +136,25 @@ def encode_lease(lease: Lease) -> bytes:
     )
 
 
-def decode_pod(body: bytes) -> Pod:
-    """Read one pod; raise UnreadableAnswer."""
-    return _decode(body, _POD, "pod")
+def decode_pod(body: bytes, namespace: str, name: str) -> Pod:
+    """Read the pod that was asked for; raise UnreadableAnswer, also for another one and for one without a UID.
+
+    From what is read follows whether a pod is gone, so an answer that is not about it must not count as one.
+    """
+    pod = _decode(body, _POD, "pod")
+    found = pod.metadata
+    if (found.namespace, found.name) != (namespace, name) or not found.uid:
+        msg = f"pod {namespace}/{name}: the answer is about pod {found.namespace}/{found.name} with UID {found.uid!r}"
+        raise UnreadableAnswer(msg)
+    return pod
+
+
+def check_success(body: bytes) -> None:
+    """Raise UnreadableAnswer unless the answer to a Binding is a Status of success, as API servers send it."""
+    found = _decode(body, _STATUS, "answer to a binding").status
+    if found != "Success":
+        msg = f"answer to a binding: found status {found!r}, valid is Success"
+        raise UnreadableAnswer(msg)
 
 
 def decode_lease(body: bytes) -> Lease:

@@ -235,7 +235,7 @@ def _refusal(response: urllib3.BaseHTTPResponse) -> KubeRefused:
     message = ""
     try:
         message = msgspec.json.decode(response.read(_ERROR_BODY_BYTES), type=_Status).message
-    except (HTTPError, msgspec.DecodeError):
+    except (HTTPError, msgspec.DecodeError, RecursionError):
         message = ""  # The status line alone has to do.
     finally:
         response.close()

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
@@ -62,6 +65,24 @@ def new_pod(server: SimulatedApiServer) -> tuple[str, str]:
     return metadata["name"], metadata["uid"]
 
 
+@asynccontextmanager
+async def answering(status: int, body: bytes) -> AsyncIterator[KubeClient]:
+    """Give a client of a server that answers everything alike."""
+    head = b"HTTP/1.1 %d X\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (status, len(body))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(head + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        client = KubeClient.from_url(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", options=QUICK)
+        yield client
+        await client.close()
+
+
 class TestPods:
     async def test_a_pod_is_read_as_it_is_now(self, kube: KubeClient, server: SimulatedApiServer):
         name, uid = new_pod(server)
@@ -78,6 +99,21 @@ class TestPods:
         assert await kube.get_pod("ml", f"../pods/{name}") is None
         for namespace, other in (("..", name), ("ml", ".."), (".", name), ("ml", ".")):
             assert await kube.get_pod(namespace, other) is None
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param(b"{}", id="nothing"),
+            pytest.param(b'{"metadata":{"namespace":"ml","name":"p"}}', id="no UID"),
+            pytest.param(b'{"metadata":{"namespace":"ml","name":"other","uid":"u"}}', id="another pod"),
+            pytest.param(b'{"kind":"Status","status":"Success"}', id="status"),
+        ],
+    )
+    async def test_an_answer_about_something_else_is_no_pod(self, body: bytes):
+        """From a pod of another UID follows that the one asked for is gone, and its booking with it."""
+        async with answering(200, body) as kube:
+            with pytest.raises(UnreadableAnswer):
+                await kube.get_pod("ml", "p")
 
     async def test_another_refusal_is_raised_with_its_words(self, kube: KubeClient, server: SimulatedApiServer):
         server.faults.add(Fault("get", "pods", FaultKind.REFUSE, status=403))
@@ -153,6 +189,24 @@ class TestBind:
         name, uid = new_pod(server)
         server.faults.add(Fault("bind", "pods", kind))
         assert (await kube.bind("ml", name, uid, "gpu-a", {})).status is BindStatus.UNKNOWN
+
+    @pytest.mark.parametrize(
+        ("status", "body"),
+        [
+            pytest.param(200, b"<html>please log in</html>", id="page"),
+            pytest.param(200, b'{"kind":"Status","status":"Failure","code":409}', id="failure"),
+            pytest.param(202, b"{}", id="nothing said"),
+            pytest.param(204, b"", id="empty"),
+            pytest.param(201, b'{"x":' + b"[" * 6000, id="deep"),
+        ],
+    )
+    async def test_a_success_that_is_no_status_of_success_settles_nothing(self, status: int, body: bytes):
+        async with answering(status, body) as kube:
+            assert (await kube.bind("ml", "p", "u", "gpu-a", {})).status is BindStatus.UNKNOWN
+
+    async def test_a_refusal_whose_words_cannot_be_read_is_a_refusal(self):
+        async with answering(409, b'{"x":' + b"[" * 6000) as kube:
+            assert (await kube.bind("ml", "p", "u", "gpu-a", {})).status is BindStatus.REFUSED
 
     async def test_nothing_is_sent_after_the_deadline(self, kube: KubeClient, server: SimulatedApiServer):
         name, uid = new_pod(server)

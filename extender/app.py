@@ -256,7 +256,8 @@ class Extender:
         evaluations, fleet = self.services.evaluations, self.services.store.snapshot()
         mix = evaluations.due(fleet)
         if mix is not None:
-            evaluations.adopt(await asyncio.to_thread(Outlook.of, mix, fleet.kinds), self.services.store.snapshot())
+            outlook = await asyncio.to_thread(Outlook.of, mix, fleet.kinds)
+            evaluations.adopt(outlook, fleet.kinds, self.services.store.snapshot())
 
 
 def create_app(settings: Settings, around: Surroundings) -> Extender:

@@ -75,7 +75,7 @@ class Evaluations:
         self._noted: OrderedDict[str, None] = OrderedDict()
         self._load: LoadValues | None = None
         self._histogram = MixHistogram()
-        self._notes = self._known = 0
+        self._notes = self._planned = self._known = 0
         self._until_prospect = 0
         self._outlook_kinds: tuple[DeviceKind, ...] = ()
         self.outlook = Outlook.empty()
@@ -151,11 +151,19 @@ class Evaluations:
             return None
         enough = max(_FIRST_OUTLOOK, min(self._known // 2, _NOTES_BETWEEN_OUTLOOKS))
         grown = fleet.kinds != self._outlook_kinds
-        return self._histogram.mix() if grown or self._notes >= enough else None
+        if not grown and self._notes < enough:
+            return None
+        self._planned = self._notes
+        return self._histogram.mix()
 
-    def adopt(self, outlook: Outlook, fleet: Fleet) -> None:
-        """Plan by an outlook from now on; what was remembered by another is forgotten."""
-        self._notes, self._outlook_kinds = 0, fleet.kinds
+    def adopt(self, outlook: Outlook, kinds: tuple[DeviceKind, ...], fleet: Fleet) -> None:
+        """Plan by an outlook from now on; what was remembered by another is forgotten.
+
+        ``kinds`` are those that it was worked out for, and since the mix for it was asked for others may have come, and
+        more may have been learned: both are planned for next time.
+        """
+        self._notes, self._outlook_kinds = self._notes - self._planned, kinds
+        self._planned = 0
         self.outlook = outlook.before(fleet)
         self._standings.clear()
         self._judged.clear()

@@ -91,10 +91,14 @@ class MixHistogram:
             del self._weights[min(self._weights, key=self._weights.__getitem__)]
 
     def mix(self) -> Mix:
-        """Return what was learned so far, most frequent first."""
-        total = sum(self._weights.values())
-        ranked = sorted(self._weights.items(), key=lambda item: (-item[1], repr(item[0])))
+        """Return what was learned so far, most frequent first; what has faded to nothing is left out."""
+        least = sum(self._weights.values()) * _LEAST_PART
+        kept = [(shape, weight) for shape, weight in self._weights.items() if weight >= least]
+        total = sum(weight for _, weight in kept)
+        ranked = sorted(kept, key=lambda item: (-item[1], repr(item[0])))
         return Mix(tuple((shape, weight / total) for shape, weight in ranked))
 
 
 _RESCALE_AT = 1e12
+_LEAST_PART = 1e-9
+"""Part of all below which a shape is not worth planning for; nearer to zero, quotients of weights lose their digits."""

@@ -134,7 +134,7 @@ class Product:
 
     def _plan(self, mix: Mix) -> None:
         fleet = self._draft.freeze()
-        self._evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet)
+        self._evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet.kinds, fleet)
 
     def release(self, pod: TracePod, node: int, cards: Sequence[int]) -> None:
         """Give back what a pod had."""

@@ -46,7 +46,7 @@ class OverHttp:
             self._add(name, node)
         services = self._harness.app.services
         fleet = services.store.snapshot()
-        services.evaluations.adopt(Outlook.of(mix_of(pods), fleet.kinds), fleet)
+        services.evaluations.adopt(Outlook.of(mix_of(pods), fleet.kinds), fleet.kinds, fleet)
 
     def _add(self, name: str, node: TraceNode) -> None:
         kind, number = kind_of(node.model), self._number[name]

@@ -97,7 +97,7 @@ def test_an_outlook_is_learned_from_what_was_asked() -> None:
         evaluations.note(f"uid-{number}", share_request(), fleet)
     mix = evaluations.due(fleet)
     assert mix is not None
-    evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet)
+    evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet.kinds, fleet)
     assert evaluations.outlook.knows_demand
     assert evaluations.outlook.prospect is not None
     assert evaluations.due(fleet) is None
@@ -111,7 +111,7 @@ def test_the_first_outlooks_come_soon_and_later_ones_as_more_is_known() -> None:
         mix = evaluations.due(fleet)
         if mix is not None:
             planned.append(number + 1)
-            evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet)
+            evaluations.adopt(Outlook.of(mix, fleet.kinds), fleet.kinds, fleet)
     assert planned[:6] == [1, 17, 33, 65, 129, 257]
     assert all(after - before == 512 for before, after in itertools.pairwise(planned[7:]))
 
@@ -122,6 +122,32 @@ def test_new_kinds_of_device_are_planned_for_at_once_where_anything_is_known() -
     assert evaluations.due(store.snapshot()) is None, "there is nothing to plan for"
     store = store_with(device())
     assert evaluations.due(store.snapshot()) is not None
+
+
+def test_what_comes_while_an_outlook_is_worked_out_is_planned_for_next_time() -> None:
+    store, evaluations = store_with(device()), Evaluations(Settings())
+    before = store.snapshot()
+    evaluations.note("uid", share_request(), before)
+    mix = evaluations.due(before)
+    assert mix is not None
+    for number in range(20):
+        evaluations.note(f"uid-{number}", share_request(), before)
+    store.apply_report(report("n1", device("GPU-1", name="Tesla T4", compute_capability=(7, 5))), 1000.0)
+    after = store.snapshot()
+    evaluations.adopt(Outlook.of(mix, before.kinds), before.kinds, after)
+    assert evaluations.due(after) is not None, "there is a new kind of device"
+    evaluations.adopt(Outlook.of(mix, after.kinds), after.kinds, after)
+    assert evaluations.due(after) is None
+    for number in range(20):
+        evaluations.note(f"more-{number}", share_request(), after)
+    mix = evaluations.due(after)
+    assert mix is not None
+    for number in range(40):
+        evaluations.note(f"late-{number}", share_request(), after)
+    evaluations.adopt(Outlook.of(mix, after.kinds), after.kinds, after)
+    for number in range(10):
+        evaluations.note(f"last-{number}", share_request(), after)
+    assert evaluations.due(after) is not None, "the pods noted while it was worked out count too"
 
 
 def test_a_pod_that_is_tried_again_and_again_teaches_once() -> None:

@@ -68,6 +68,14 @@ def test_weights_stay_finite_however_many_pods_come():
     assert math.isclose(weights[2], 2 / 3, rel_tol=1e-6)
 
 
+def test_what_has_faded_to_nothing_is_left_out():
+    histogram = MixHistogram(half_life_pods=1)
+    histogram.note(_pod(1))
+    for _ in range(1200):
+        histogram.note(_pod(2))
+    assert [(shape.memory_mib, weight) for shape, weight in histogram.mix().shapes] == [(2, 1.0)]
+
+
 def test_typical_shapes_are_the_most_frequent_ones_renormalised():
     mix = Mix(((Shape(1, 1), 0.5), (Shape(1, 2), 0.25), (Shape(1, 3), 0.25)))
     assert mix.covering(0.6).shapes == ((Shape(1, 1), 0.5 / 0.75), (Shape(1, 2), 0.25 / 0.75))

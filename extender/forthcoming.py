@@ -31,6 +31,8 @@ class _Bind:
     request: PodRequest
     policy: Policy
     until: float
+    uuids: tuple[str, ...] = ()
+    """The node's devices by slot when ``placed`` was worked out: slots of a node with others mean other devices."""
     placed: PlacedPod | Verdict | None = None
     """Worked out when somebody first asks, beside those expected before it."""
 
@@ -61,7 +63,8 @@ class Forthcoming:
             row = fleet.rows.get(bind.node)
             if other == uid or row is None or self._is_booked(other):
                 continue
-            if bind.placed is None:
+            if bind.placed is None or bind.uuids != fleet.uuids[row]:
+                bind.uuids = fleet.uuids[row]
                 bind.placed = allocation_on(bind.request, fleet, row, bind.policy, outlook, sums)
             if isinstance(bind.placed, PlacedPod):
                 add_shares(sums, bind.placed.shares(row))

@@ -7,7 +7,7 @@ import pytest
 from extender.forthcoming import Forthcoming
 from scoring import Outlook
 from scoring.registry import build_policies
-from tests.support.builders import A100_MIB, device, pod, share_request, store_with
+from tests.support.builders import A100_MIB, device, pod, report, share_request, store_with
 from tests.support.harness import harness
 
 pytestmark = pytest.mark.anyio
@@ -109,3 +109,15 @@ class TestForthcoming:
         assert len(forthcoming) == 64
         assert forthcoming.shares_of_others("x", fleet, Outlook.empty(), 12.0) == {}
         assert len(forthcoming) == 0
+
+
+@pytest.mark.parametrize("devices_now", [9, 16, 64])
+async def test_a_node_that_gets_more_devices_meanwhile_disturbs_no_score(devices_now: int):
+    made = harness({"a": [device("GPU-a0")], "b": [device("GPU-b0")]})
+    before, wide, after = pod("before", gpu_memory=8192), pod("wide", gpu=devices_now), pod("after", gpu_memory=8192)
+    await made.filter(before, ["a", "b"])
+    await made.report(report("a", *(device(f"GPU-a{number}") for number in range(devices_now))))
+    assert (await made.filter(wide, ["a", "b"]))["NodeNames"] == ["a"]
+    await made.filter(after, ["a", "b"])
+    assert 10 in (await made.prioritize(after, ["a", "b"])).values()
+    assert 10 in (await made.prioritize(before, ["a", "b"])).values(), "its own fleet has eight slots a node"

@@ -37,6 +37,8 @@ _IN_MEMORY = (
     "explanations are kept in this replica's memory and end with its process: give the replica a volume and set "
     "history.path to keep them"
 )
+DELETED = "file-deleted"
+"""Cause of what was lost with a file that somebody deleted or replaced while it was written to."""
 _ON_DISK = "explanations are kept on this replica's volume"
 
 
@@ -193,7 +195,7 @@ class History:
         if not question.answer.set_running_or_notify_cancel():
             return
         try:
-            file = self._file or self._open()
+            file = self._present() or self._open()
             attempts = file.attempts(question.namespace, question.name, question.limit)
             explanations = file.explanations(question.namespace, question.name)
             question.answer.set_result(PodHistory(self._kept(file), attempts, explanations))
@@ -203,10 +205,21 @@ class History:
 
     def _opened(self) -> HistoryFile:
         """Return the file to write to; after a failure it is left alone for a while."""
-        if self._file is None:
+        file = self._present()
+        if file is None:
             if time.monotonic() < self._retry_at:
                 raise _LeftAlone(self.trouble)
             return self._open()
+        return file
+
+    def _present(self) -> HistoryFile | None:
+        """Return the open file, None where there is none; one that was deleted is given up with all that it had."""
+        if self._file is not None and not self._file.is_there():
+            rows = self._file.rows()
+            self.lost[DELETED] += rows
+            _LOG.warning("history_deleted", path=self._path, lost=rows)
+            self._file.close()
+            self._file = None
         return self._file
 
     def _open(self) -> HistoryFile:

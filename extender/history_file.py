@@ -119,10 +119,21 @@ class HistoryFile:
                 raise
             _put_aside(Path(path))
             self._base = _opened(path, bounds)
+        self._path = path
+        self._inode = _inode(path)
 
     def close(self) -> None:
         """Close the file."""
         self._base.close()
+
+    def is_there(self) -> bool:
+        """Return whether the file is still the one under its path: SQLite writes on into one that was deleted."""
+        return self._path == MEMORY or _inode(self._path) == self._inode
+
+    def rows(self) -> int:
+        """Return how many attempts and explanations are kept."""
+        tables = ("attempts", "explanations")
+        return sum(self._base.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)  # noqa: S608 - as above
 
     def write(self, entries: Sequence[Entry], now: float) -> None:
         """Keep some entries, all or none of them, and make room for them."""
@@ -240,6 +251,13 @@ def _opened(path: str, bounds: Bounds) -> sqlite3.Connection:
         base.close()
         raise
     return base
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return Path(path).stat().st_ino
+    except OSError:
+        return None
 
 
 def _put_aside(path: Path) -> None:

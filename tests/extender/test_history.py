@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from extender.history import History, HistoryUnavailable
+from extender.history import DELETED, History, HistoryUnavailable
 from extender.history_file import ATTEMPTS_A_POD, EXPLANATIONS_A_POD, MEMORY, Attempt, Bounds, Explanation, HistoryFile
 
 DAY_S = 86_400.0
@@ -182,3 +182,20 @@ class TestThread:
     async def test_without_its_thread_it_says_so(self, histories):
         with pytest.raises(HistoryUnavailable, match="not running"):
             await histories().of_pod("ml", "p")
+
+
+@pytest.mark.anyio
+async def test_file_that_is_deleted_while_it_is_written_to_is_begun_anew(tmp_path):
+    path = tmp_path / "history.db"
+    history = History(str(path), Bounds(), "replica-0")
+    history.start()
+    history.note(_attempt("before"))
+    assert (await history.of_pod("ml", "before")).attempts
+    for file in tmp_path.iterdir():
+        file.unlink()
+    history.note(_attempt("after"))
+    told = await history.of_pod("ml", "after")
+    history.stop()
+    assert [each.name for each in told.attempts] == ["after"]
+    assert told.kept.lost == {DELETED: 1}
+    assert HistoryFile(str(path), Bounds()).attempts("ml", "after", 10)

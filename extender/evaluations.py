@@ -182,7 +182,8 @@ class Evaluations:
         if not (known.code == Code.FIT).any():
             return Judgement(fleet, policy, known.code, known.reason, np.zeros(len(fleet), np.float32))
         self._load = self._load or LoadValues.of(fleet)
-        score = scores(known, request, fleet, policy, self.outlook, self._load.follow(fleet))
+        loads = self._load.follow(fleet, policy.helper.write_load if policy.helper is not None else None)
+        score = scores(known, request, fleet, policy, self.outlook, loads)
         return Judgement(fleet, policy, known.code, known.reason, score)
 
     def _while_unchanged(self, key: _Key, fleet: Fleet, policy: Policy) -> Judgement:

@@ -102,6 +102,7 @@ class History:
         self.replica = replica
         self._wall = wall
         self._queue: queue.Queue[Entry | _Question | None] = queue.Queue(_QUEUED)
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._file: HistoryFile | None = None
         self._again_s = again_s
@@ -123,6 +124,7 @@ class History:
             self._queue.put(None, timeout=timeout_s)
         except queue.Full:
             _LOG.warning("history_not_flushed")
+        self._hurry.set()
         self._thread.join(timeout_s)
         self._thread = None
 
@@ -142,6 +144,7 @@ class History:
             self._queue.put_nowait(question)
         except queue.Full as error:
             raise HistoryUnavailable("history: busy, ask again in a few seconds") from error
+        self._hurry.set()
         try:
             async with asyncio.timeout(_ANSWER_S):
                 return await asyncio.wrap_future(question.answer)
@@ -166,22 +169,24 @@ class History:
             self._file.close()
 
     def _collect(self) -> tuple[list[Entry], list[_Question], bool]:
-        """Return what is queued: wait for the first, then take more for a moment unless somebody asks something."""
+        """Return what is queued: wait for the first, then let more come for a moment unless somebody asks something.
+
+        Meanwhile nobody waits at the queue, for to wake a waiting thread costs whoever decides more than to queue does.
+        """
         entries: list[Entry] = []
-        until: float | None = None
-        while len(entries) < _BATCH:
-            wait_s = None if until is None else until - time.monotonic()
-            try:
-                item = self._queue.get(timeout=wait_s) if wait_s is None or wait_s > 0 else self._queue.get_nowait()
-            except queue.Empty:
-                break
+        item = self._queue.get()
+        if isinstance(item, Attempt | Explanation):
+            self._hurry.wait(_LINGER_S)
+        self._hurry.clear()
+        while True:
             if item is None:
                 return entries, [], True
             if isinstance(item, _Question):
                 return entries, [item], False
             entries.append(item)
-            until = until or time.monotonic() + _LINGER_S
-        return entries, [], False
+            if len(entries) == _BATCH or self._queue.empty():  # Nobody else takes from it.
+                return entries, [], False
+            item = self._queue.get_nowait()
 
     def _write(self, entries: list[Entry]) -> None:
         try:

@@ -28,17 +28,37 @@ from scoring.request import PodRequest
 _MEMOS = 8
 _PODS = 256
 _MEMO_AGE_S = 5.0
+_TAIL = b"}"
+"""What follows the names in a body, where kube-scheduler wrote it."""
+
+
+def head_of(body: bytes, names_json: bytes) -> bytes | None:
+    """Return what comes before the names in a body, None where more follows them than its end."""
+    at = len(body) - len(_TAIL) - len(names_json)
+    return body[:at] if body.startswith(names_json, max(at, 0)) and body.endswith(_TAIL) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What filter found for a pod: the names it passed as the bytes that were answered, their rows, what it asks."""
+    """What filter found for a pod: the names it passed as the bytes that were answered, their rows, what it asks.
+
+    ``head`` is what came before the names in filter's body, and None where something came behind them. kube-scheduler
+    asks prioritize about the same pod in the same bytes, with the names that passed.
+    """
 
     at: float
+    pod: Pod
+    head: bytes | None
     names_json: bytes
     rows: npt.NDArray[np.intp]
     request: PodRequest
     judgement: Judgement
+
+    def is_asked_by(self, body: bytes) -> bool:
+        """Return whether a body asks about this pod and these names."""
+        if self.head is None or len(body) != len(self.head) + len(self.names_json) + len(_TAIL):
+            return False
+        return body.startswith(self.head) and body.startswith(self.names_json, len(self.head)) and body.endswith(_TAIL)
 
 
 class Memos:
@@ -51,21 +71,21 @@ class Memos:
         self._memos: OrderedDict[str, Memo] = OrderedDict()
         self._pods: OrderedDict[str, Pod] = OrderedDict()
 
-    def keep(self, pod: Pod, memo: Memo) -> None:
-        """Remember what filter found; the oldest makes room."""
-        keep(self._memos, pod.metadata.uid, memo, _MEMOS)
-        keep(self._pods, pod.metadata.uid, pod, _PODS)
+    def keep(self, memo: Memo) -> None:
+        """Remember what filter found, and the pod; the oldest makes room."""
+        keep(self._memos, memo.pod.metadata.uid, memo, _MEMOS)
+        keep(self._pods, memo.pod.metadata.uid, memo.pod, _PODS)
 
     def take_pod(self, uid: str) -> Pod | None:
         """Return the pod as kube-scheduler sent it last, once."""
         return self._pods.pop(uid, None)
 
-    def find(self, uid: str, names_json: bytes, now: float) -> Memo | None:
-        """Return what filter found, if it was just now and for exactly these names."""
-        memo = self._memos.get(uid)
-        if memo is None or now - memo.at > _MEMO_AGE_S or memo.names_json != names_json:
-            return None
-        return memo
+    def find(self, body: bytes, now: float) -> Memo | None:
+        """Return what filter found just now for the pod and exactly the names that a body asks prioritize about."""
+        for memo in reversed(self._memos.values()):
+            if memo.is_asked_by(body):
+                return memo if now - memo.at <= _MEMO_AGE_S else None
+        return None
 
 
 @dataclass(frozen=True, slots=True)

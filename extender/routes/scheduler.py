@@ -28,11 +28,11 @@ from extender.preempting import worthwhile_victims
 from extender.refusals import FilterAnswer, Refusals
 from extender.routes.raw import TEXT, Answer, Headers
 from extender.routes.record import Recorder, refusals
-from extender.services import Memo, Services
+from extender.services import Memo, Services, head_of
 from scoring.errors import ScoringError
 from scoring.feasibility import reason_number
 from scoring.fleet import ByteArray
-from scoring.pipeline import levels
+from scoring.pipeline import levels_of_rows
 from scoring.request import PodRequest
 from scoring.status import Code, Reason
 
@@ -94,8 +94,9 @@ class SchedulerRoutes:
         sent = self._names.sent(args, judgement.fleet)
         answer = self._refusals.find(judgement, sent) or self._answered(judgement, sent)
         if len(answer.rows):
-            memo = Memo(self._services.clock.now(), answer.passed, answer.rows, request, judgement)
-            self._services.memos.keep(args.pod, memo)
+            now, head = self._services.clock.now(), head_of(body, args.names_json)
+            memo = Memo(now, args.pod, head, answer.passed, answer.rows, request, judgement)
+            self._services.memos.keep(memo)
         if len(answer.rows) == 1:
             self._expect(args.pod.metadata.uid, request, judgement, int(answer.rows[0]), started)
         self._recorder.filtered(args.pod, judgement, len(sent), len(answer.rows), answer.reasons, started)
@@ -115,18 +116,21 @@ class SchedulerRoutes:
 
     def _prioritize(self, body: bytes) -> bytes:
         started = self._services.clock.now()
-        args = wire.decode_nodes_args(body)
         self._check_deciding()
-        uid = args.pod.metadata.uid
-        memo = self._services.memos.find(uid, args.names_json, started)
-        request, judgement = (memo.request, memo.judgement) if memo is not None else self._judge(args.pod)
-        known = self._names.known(memo.rows, judgement.fleet) if memo is not None else None
-        sent = known if known is not None else self._names.sent(args, judgement.fleet)
+        memo = self._services.memos.find(body, started)
+        if memo is not None:
+            pod, request, judgement = memo.pod, memo.request, memo.judgement
+            sent = self._names.known(memo.rows, judgement.fleet)
+        else:
+            args = wire.decode_nodes_args(body)
+            pod, (request, judgement) = args.pod, self._judge(args.pod)
+            sent = self._names.sent(args, judgement.fleet)
+        uid = pod.metadata.uid
         judgement = self._beside_others(uid, request, judgement, started)
-        scores = _levels(judgement, sent.rows) if known is not None else _levels_where_fitting(judgement, sent)
+        scores = _levels(judgement, sent.rows) if memo is not None else _levels_where_fitting(judgement, sent)
         if len(scores) and scores.any():
             self._expect(uid, request, judgement, int(sent.rows[scores.argmax()]), started)
-        self._recorder.prioritized(args.pod, judgement, sent, scores, started)
+        self._recorder.prioritized(pod, judgement, sent, scores, started)
         if sent.table is not None:
             return wire.prioritize_answer_by_table(sent.table, sent.rows, scores)
         return wire.prioritize_answer(sent.names_json, scores)
@@ -226,7 +230,7 @@ def _verdicts(judgement: Judgement, sent: SentNodes) -> tuple[ByteArray, ByteArr
 
 def _levels(judgement: Judgement, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
     """Return 0..10 for nodes on all of which the pod fits."""
-    return levels(judgement.score[rows], judgement.fleet.order[rows])
+    return levels_of_rows(judgement.score, judgement.fleet.order, rows, judgement.policy.helper)
 
 
 def _levels_where_fitting(judgement: Judgement, sent: SentNodes) -> npt.NDArray[np.int32]:

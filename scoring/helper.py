@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from scoring.fleet import BoolArray, ByteArray, Fleet, FloatArray
+from scoring.fleet import BoolArray, ByteArray, Fleet, FloatArray, IntArray
 from scoring.outlook import Outlook
 from scoring.request import PodRequest
 
@@ -70,3 +70,11 @@ class Helper(Protocol):
 
     def values(self, question: Question, lasting: Lasting, load_value: FloatArray) -> FloatArray:
         """Return the value of every device; where the ask does not fit it means nothing."""
+
+    def write_load(self, fleet: Fleet, rows: npt.NDArray[np.intp], into: FloatArray) -> None:
+        """Write the value of the load of every device of these rows (``policies.load``)."""
+
+    def levels(
+        self, score: FloatArray, order: npt.NDArray[np.uint32], rows: npt.NDArray[np.intp], top: int
+    ) -> IntArray:
+        """Return the levels of these rows, on all of which a pod fits (``pipeline.levels``)."""

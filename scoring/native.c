@@ -15,7 +15,7 @@
 #define WIDER
 #endif
 
-const int64_t tangram_layout = 4; /* native_library.LAYOUT */
+const int64_t tangram_layout = 5; /* native_library.LAYOUT */
 
 enum { WHOLE_MILLI = 1000, STEPS = 8, MOST_WIDTH = 1024 };
 enum { FORESIGHT, PACKING, PREFERENCE, SPREAD, SUFFICIENCY, TOPOLOGY, LOAD, SCARCITY };
@@ -36,6 +36,12 @@ typedef struct {
     const uint8_t *node_state;
     const int64_t *cpu_capacity, *cpu_booked;
 } fleet;
+
+/* What load is worked out from. */
+typedef struct {
+    int64_t width, nodes;
+    column load, settling_milli, capacity_milli, foreign_mib, capacity_mib;
+} load_columns;
 
 typedef struct {
     int64_t count, memory_mib, compute_milli, cpu_milli; /* an amount that is left out is -1 */
@@ -414,4 +420,40 @@ void tangram_scores(const fleet *f, const ask *a, const outlook *o, const standi
     }
     for (int64_t row = 0; score && row < nodes; row++)
         score[row] = s->code[row] != FIT ? 0.0f : score[row] < 1.0f ? score[row] : 1.0f;
+}
+
+/* The load of every device of these rows as a value, 1 for an idle one down to 0 (policies/load.py, which says what the
+   numbers mean). Whole numbers are divided as doubles, as numpy does it. `values` has `nodes` entries a slot. */
+void tangram_load(const load_columns *l, const int64_t *rows, int64_t count, float unknown, float foreign_part,
+                  float *values) {
+    for (int64_t slot = 0; slot < l->width; slot++)
+        for (int64_t at = 0; at < count; at++) {
+            int64_t row = rows[at];
+            int32_t milli = AT(int32_t, l->capacity_milli, slot, row), mib = AT(int32_t, l->capacity_mib, slot, row);
+            float load = AT(float, l->load, slot, row), measured = load != load ? unknown : load;
+            double settling = (double)AT(int32_t, l->settling_milli, slot, row) / (double)(float)(milli > 1 ? milli : 1);
+            double foreign = (double)AT(int32_t, l->foreign_mib, slot, row) / (double)(float)(mib > 1 ? mib : 1);
+            double busy = (double)measured + settling, held = foreign > 0.0 ? foreign : 0.0;
+            busy = busy < 1.0 ? busy : 1.0, held = held < 1.0 ? held : 1.0;
+            double value = 1.0 - (double)(1.0f - foreign_part) * busy - (double)foreign_part * held;
+            values[slot * l->nodes + row] = (float)value;
+        }
+}
+
+/* kube-scheduler's levels for nodes that fit (pipeline.py): the best of the lowest order gets `top`, the others share
+   0 to `top` - 1 in proportion. */
+void tangram_levels(const float *score, const uint32_t *order, const int64_t *rows, int64_t count, int32_t top,
+                    int32_t *levels) {
+    if (!count) return;
+    float lowest = score[rows[0]], highest = lowest;
+    int64_t best = 0;
+    for (int64_t at = 1; at < count; at++) {
+        float each = score[rows[at]];
+        if (each < lowest) lowest = each;
+        if (each > highest || (each == highest && order[rows[at]] < order[rows[best]])) best = at, highest = each;
+    }
+    float spread = highest - lowest, steps = (float)(top - 1);
+    for (int64_t at = 0; at < count; at++)
+        levels[at] = spread > 0.0f ? (int32_t)((score[rows[at]] - lowest) / spread * steps) : top - 1;
+    levels[best] = top;
 }

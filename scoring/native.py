@@ -17,17 +17,19 @@ import numpy.typing as npt
 from scoring.catalog import DeviceKind
 from scoring.eligibility import mode_matches
 from scoring.feasibility import reason_number, shortage_reasons
-from scoring.fleet import Fleet, FloatArray
+from scoring.fleet import Fleet, FloatArray, IntArray
 from scoring.helper import Lasting, Question, Weights
 from scoring.native_library import (
     DEVICE_FIELDS,
     FLEET_WORDS,
+    LOAD_FIELDS,
     MOST_WIDTH,
     NODE_FIELDS,
     SCORERS,
     AskStruct,
     Column,
     FleetWords,
+    LoadWords,
     OutlookStruct,
     StandingStruct,
     open_library,
@@ -36,6 +38,7 @@ from scoring.needs import takes_whole_device
 from scoring.outlook import Outlook
 from scoring.policies.cost import RANGE_MILLI, STEP_MILLI
 from scoring.policies.foresight import CPU_NOISE, CPU_SHORTAGE, FRAGMENTATION, WORTH
+from scoring.policies.load import FOREIGN_PART, UNKNOWN_LOAD
 from scoring.policies.preference import weight_by_kind
 from scoring.policies.scarcity import KINDS, SLOTS
 from scoring.policies.sufficiency import value_by_kind
@@ -137,6 +140,28 @@ class Native:
         value = np.empty(question.fleet.kind.shape, np.float32)
         self._add_passing(question, lasting, load_value, value=value)
         return value
+
+    def write_load(self, fleet: Fleet, rows: npt.NDArray[np.intp], into: FloatArray) -> None:
+        """Write the value of the load of every device of these rows."""
+        wanted = np.ascontiguousarray(rows, np.int64)
+        columns = [_column(getattr(fleet, name)) for name in LOAD_FIELDS]
+        words = LoadWords(
+            fleet.width, len(fleet), *(word for column, _ in columns for word in (column.data, column.stride))
+        )
+        self._library.tangram_load(
+            ctypes.addressof(words), wanted.ctypes.data, len(wanted), UNKNOWN_LOAD, FOREIGN_PART, into.ctypes.data
+        )
+
+    def levels(
+        self, score: FloatArray, order: npt.NDArray[np.uint32], rows: npt.NDArray[np.intp], top: int
+    ) -> IntArray:
+        """Return kube-scheduler's levels of these rows, on all of which a pod fits."""
+        score, order = np.ascontiguousarray(score, np.float32), np.ascontiguousarray(order, np.uint32)
+        wanted, levels = np.ascontiguousarray(rows, np.int64), np.empty(len(rows), np.int32)
+        self._library.tangram_levels(
+            score.ctypes.data, order.ctypes.data, wanted.ctypes.data, len(wanted), top, levels.ctypes.data
+        )
+        return levels
 
     def _add_passing(
         self,

@@ -13,7 +13,7 @@ LIBRARY = f"native-{sysconfig.get_platform()}.helper"
 """File name of the helper; the platform is in it, so that a checkout can hold those of several machines.
 It does not end like a module of Python, because it is none."""
 
-LAYOUT = 4
+LAYOUT = 5
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""
 
 MOST_WIDTH = 1024
@@ -46,6 +46,12 @@ class Column(ctypes.Structure):
 
     _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
 
+
+LOAD_FIELDS = ("load", "settling_milli", "capacity_milli", "foreign_mib", "capacity_mib")
+"""Device columns from which the value of load follows."""
+
+LoadWords = ctypes.c_int64 * (2 + 2 * len(LOAD_FIELDS))
+"""``load_columns`` of ``native.c`` as words."""
 
 FLEET_WORDS = 1 + 2 * len(DEVICE_FIELDS) + len(NODE_FIELDS)
 FleetWords = ctypes.c_int64 * FLEET_WORDS
@@ -136,6 +142,7 @@ def open_library(folder: Path | None = None) -> ctypes.PyDLL | None:
         library = ctypes.PyDLL(str(path))
         layout = ctypes.c_int64.in_dll(library, "tangram_layout").value
         stand, scores = library.tangram_stand, library.tangram_scores
+        load, levels = library.tangram_load, library.tangram_levels
     except (OSError, AttributeError, ValueError):
         return None
     if layout != LAYOUT:
@@ -143,5 +150,7 @@ def open_library(folder: Path | None = None) -> ctypes.PyDLL | None:
     pointer = ctypes.c_void_p
     stand.argtypes = (pointer, pointer, pointer, pointer, ctypes.c_int64, pointer)
     scores.argtypes = (pointer, pointer, pointer, pointer, Column, pointer, pointer, pointer)
-    stand.restype = scores.restype = None
+    load.argtypes = (pointer, pointer, ctypes.c_int64, ctypes.c_float, ctypes.c_float, pointer)
+    levels.argtypes = (pointer, pointer, pointer, ctypes.c_int64, ctypes.c_int32, pointer)
+    stand.restype = scores.restype = load.restype = levels.restype = None
     return library

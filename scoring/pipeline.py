@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from scoring.feasibility import NO_REASON, REASONS
 from scoring.fleet import Changes, Fleet, FloatArray, IntArray, ModeCode
+from scoring.helper import Helper
 from scoring.host_only import place_host_only
 from scoring.needs import need_of, takes_whole_device
 from scoring.outlook import Outlook
@@ -60,6 +61,15 @@ def verdict(placements: Placements, row: int) -> Verdict:
     """Return the verdict for one row of an evaluation."""
     code, number = Code(int(placements.code[row])), int(placements.reason[row])
     return FITS if number == NO_REASON else Verdict(code, REASONS[number])
+
+
+def levels_of_rows(
+    score: FloatArray, order: npt.NDArray[np.uint32], rows: npt.NDArray[np.intp], helper: Helper | None
+) -> IntArray:
+    """Return the ``levels`` of some rows of a fleet, on all of which a pod fits; a helper is asked where there is one."""
+    if helper is not None:
+        return helper.levels(score, order, rows, HIGHEST_LEVEL)
+    return levels(score[rows], order[rows])
 
 
 def levels(score: FloatArray, order: npt.NDArray[np.uint32]) -> IntArray:

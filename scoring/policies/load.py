@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,9 @@ def load_value(fleet: Fleet, rows: npt.NDArray[np.intp] | None = None) -> Values
     return (1.0 - (1.0 - FOREIGN_PART) * busy - FOREIGN_PART * held).astype(np.float32)
 
 
+Writer = Callable[[Fleet, npt.NDArray[np.intp], Values], None]
+
+
 @dataclass(slots=True)
 class LoadValues:
     """The value of every device at one generation of the fleet; ``follow`` works out anew the rows that changed."""
@@ -54,14 +58,19 @@ class LoadValues:
         """Work all rows out."""
         return cls(fleet.generation, load_value(fleet))
 
-    def follow(self, fleet: Fleet) -> Values:
-        """Return the values of a fleet of the same or a later generation; they change with the next call."""
+    def follow(self, fleet: Fleet, writer: Writer | None = None) -> Values:
+        """Return the values of a fleet of the same or a later generation; they change with the next call.
+
+        ``writer`` writes the values of some rows in ``load_value``'s place, to the last bit.
+        """
         if self.generation == fleet.generation:
             return self.values
         rows = fleet.scored_since(self.generation)
         self.generation = fleet.generation
         if self.values.shape != fleet.load.shape or len(rows) > len(fleet) * WORTH_REFRESHING:
             self.values = load_value(fleet)
+        elif writer is not None:
+            writer(fleet, rows, self.values)
         else:
             self.values[:, rows] = load_value(fleet, rows)
         return self.values

@@ -66,7 +66,7 @@ def verdict(placements: Placements, row: int) -> Verdict:
 def levels_of_rows(
     score: FloatArray, order: npt.NDArray[np.uint32], rows: npt.NDArray[np.intp], helper: Helper | None
 ) -> IntArray:
-    """Return the ``levels`` of some rows of a fleet, on all of which a pod fits; a helper is asked where there is one."""
+    """Return the ``levels`` of some rows of a fleet, on all of which a pod fits; by a helper where there is one."""
     if helper is not None:
         return helper.levels(score, order, rows, HIGHEST_LEVEL)
     return levels(score[rows], order[rows])

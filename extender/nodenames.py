@@ -58,6 +58,11 @@ class NodeNames:
         self._quoted = np.empty(0, object)
         self._words: NameWords | None = None
 
+    @property
+    def checks_names(self) -> bool:
+        """Return whether names are checked while they are looked up, so that nobody need do it before."""
+        return self._table is not None
+
     def sent(self, args: NodesArgs, fleet: Fleet) -> SentNodes:
         """Return rows and quoted names of what was sent. A name that was sent twice counts once.
 
@@ -68,12 +73,13 @@ class NodeNames:
             rows = self._table.find(args.names_json) if self._table is not None else None
             if rows is not None:
                 return SentNodes(rows, quoted, self._table)
+            args = args.checked()
             if self._words is None:
                 self._words = NameWords(fleet.names, fleet.rows)
             found = self._words.find(args.names_json)
             if found is not None and not _are_twins(*found):
                 return _named(*found, quoted)
-        return self._one_by_one(args.names(), fleet)
+        return self._one_by_one(args.checked().names(), fleet)
 
     def _one_by_one(self, names: Sequence[str], fleet: Fleet) -> SentNodes:
         rows = np.fromiter(map(fleet.rows.get, names, repeat(UNKNOWN_ROW)), np.intp, len(names))

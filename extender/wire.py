@@ -28,10 +28,18 @@ _NULL = b"null"
 
 
 class NodesArgs(msgspec.Struct, frozen=True, gc=False):
-    """What filter and prioritize are asked: a pod, and the nodes' names as the JSON array that was sent."""
+    """What filter and prioritize are asked: a pod, and the nodes' names as the JSON array that was sent.
+
+    ``body`` is where they stand in, while nobody has seen that the names are such an array.
+    """
 
     pod: Pod
     names_json: bytes
+    body: bytes | None = None
+
+    def checked(self) -> NodesArgs:
+        """Return the same with names that are an array; raise MalformedBody where there are none."""
+        return self if self.body is None else decode_nodes_args(self.body)
 
     def names(self) -> list[str]:
         """Return the nodes' names in the order in which they were sent; raise MalformedBody unless they are strings."""
@@ -100,6 +108,9 @@ class _PreemptionResult(msgspec.Struct, frozen=True):
 
 
 _NAMES = msgspec.json.Decoder(list[str])
+_LAST_FIELD = b'"NodeNames":['
+_LAST_FIELD_NULL = b'"NodeNames":null}'
+_BACKSLASH = ord("\\")
 _EXTENDER_ARGS = msgspec.json.Decoder(_ExtenderArgs)
 _BINDING_ARGS = msgspec.json.Decoder(BindArgs)
 _PREEMPTION_ARGS = msgspec.json.Decoder(_PreemptionArgs)
@@ -123,6 +134,24 @@ def decode_nodes_args(body: bytes) -> NodesArgs:
         msg = "NodeNames: found no list, valid is a list of node names"
         raise MalformedBody(msg)
     return NodesArgs(_required(args.pod), names)
+
+
+def split_nodes_args(body: bytes) -> NodesArgs | None:
+    """Read the same body, with the names neither decoded nor checked, where they come last; None for any other.
+
+    With ``null`` in the names' place the rest must be a whole body, so the names are a value of it whatever they are. A
+    quote behind a backslash would be inside of a name.
+    """
+    at = body.rfind(_LAST_FIELD)
+    if at < 1 or body[at - 1] == _BACKSLASH or not body.endswith(b"]}"):
+        return None
+    try:
+        args = _EXTENDER_ARGS.decode(body[:at] + _LAST_FIELD_NULL)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if args.pod is None:
+        return None
+    return NodesArgs(args.pod, body[at + len(_LAST_FIELD) - 1 : -1], body)
 
 
 def decode_bind_args(body: bytes) -> BindArgs:

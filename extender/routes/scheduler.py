@@ -88,7 +88,8 @@ class SchedulerRoutes:
 
     def _filter(self, body: bytes) -> bytes:
         started = self._services.clock.now()
-        args = wire.decode_nodes_args(body)
+        args = wire.split_nodes_args(body) if self._names.checks_names else None
+        args = args if args is not None else wire.decode_nodes_args(body)
         self._check_deciding()
         request, judgement = self._judge(args.pod)
         sent = self._names.sent(args, judgement.fleet)

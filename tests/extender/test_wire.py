@@ -22,6 +22,18 @@ def golden(name: str) -> bytes:
     return (GOLDEN / f"{name}.json").read_bytes()
 
 
+texts = st.lists(st.sampled_from([*'an"\\:[]{},', '"NodeNames":[', '":[']), max_size=5).map("".join)
+field_names = st.sampled_from(["Pod", "Nodes", "NodeNames", "Other", 'a"NodeNames', 'a\\"NodeNames'])
+
+
+def compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _value(name: str, told: list[str]) -> object:
+    return {"metadata": {"name": "".join(told)}} if name == "Pod" else told
+
+
 class TestRequests:
     def test_filter_reads_the_fields_it_uses_and_skips_what_it_does_not_know(self):
         args = wire.decode_nodes_args(golden("filter-request"))
@@ -82,6 +94,39 @@ class TestRequests:
         for decode in (wire.decode_nodes_args, wire.decode_bind_args, wire.decode_preempt_args):
             with pytest.raises(WireError):
                 decode(body)
+
+    @given(
+        st.lists(st.tuples(field_names, st.lists(texts, max_size=3)), max_size=4),
+        st.sampled_from(["}", "", "]}", "} "]),
+    )
+    def test_a_body_that_is_split_says_what_it_says_when_decoded(self, fields: list[tuple[str, list[str]]], end: str):
+        """Whatever comes before, between and behind; names that can be read as they are are the names."""
+        body = (
+            "{" + ",".join(f"{compact(name)}:{compact(_value(name, told))}" for name, told in fields) + end
+        ).encode()
+        split = wire.split_nodes_args(body)
+        if split is None:
+            return
+        try:
+            names = msgspec.json.decode(split.names_json, type=list[str])
+        except msgspec.DecodeError:
+            names = None
+        try:
+            plain = wire.decode_nodes_args(body)
+        except WireError:
+            assert names is None
+            return
+        assert plain.pod == split.pod
+        assert names is None or names == plain.names()
+        assert split.checked() == plain
+
+    def test_what_kube_scheduler_sends_is_split(self):
+        body = json.dumps(
+            {"Pod": {"metadata": {"name": "p"}}, "Nodes": None, "NodeNames": ["a", "b"]}, separators=(",", ":")
+        )
+        split = wire.split_nodes_args(body.encode())
+        assert split is not None
+        assert (split.pod.metadata.name, split.names_json) == ("p", b'["a","b"]')
 
     def test_bind_names_pod_and_node(self):
         args = wire.decode_bind_args(golden("bind-request"))

@@ -202,27 +202,25 @@ def filter_answer_and_passed(
     names_json: NDArray[np.object_], codes: NDArray[np.integer], reasons: NDArray[np.integer]
 ) -> tuple[bytes, bytes]:
     """Return filter's answer as ``filter_answer_columns`` does, and the JSON array of the names that passed."""
-    groups = _grouped(names_json, _filter_keys(codes, reasons))
+    groups = _grouped(names_json, filter_keys(codes, reasons))
     return _filter_answer({key: _entries(key, names) for key, names in groups})
 
 
-def filter_answer_by_table(
-    table: NameTable, rows: NDArray[np.intp], codes: NDArray[np.integer], reasons: NDArray[np.integer]
-) -> tuple[bytes, bytes]:
-    """Return the same as ``filter_answer_and_passed``, for nodes whose names are in a table."""
-    return _filter_answer(table.join(rows, _filter_keys(codes, reasons), b"", _REFUSED_ENDINGS))
+def filter_answer_by_table(table: NameTable, rows: NDArray[np.intp], keys: NDArray[np.uint8]) -> tuple[bytes, bytes]:
+    """Return the same as ``filter_answer_and_passed``, for nodes in a table, by their ``filter_keys``."""
+    return _filter_answer(table.join(rows, keys, b"", _REFUSED_ENDINGS))
 
 
-def _filter_keys(codes: NDArray[np.integer], reasons: NDArray[np.integer]) -> NDArray[np.uint8]:
-    """Return one number a node for what is said of it, in the order in which nodes are told."""
+def filter_keys(codes: NDArray[np.integer], reasons: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """Return one number a node for what is said of it, in the order in which nodes are told; FIT_KEY where it fits."""
     keys = np.where(codes == Code.UNRESOLVABLE, reasons + _UNRESOLVABLE_KEY, reasons).astype(np.uint8)
-    keys[codes == Code.FIT] = _FIT_KEY
+    keys[codes == Code.FIT] = FIT_KEY
     return keys
 
 
 def _filter_answer(groups: dict[int, bytes] | dict[int, memoryview]) -> tuple[bytes, bytes]:
     """Return filter's answer, and its list of names that passed, from the entries of each key, keys ascending."""
-    passed = b"".join((b"[", groups.pop(_FIT_KEY, b""), b"]"))
+    passed = b"".join((b"[", groups.pop(FIT_KEY, b""), b"]"))
     failed = b",".join(entries for key, entries in groups.items() if key < _UNRESOLVABLE_KEY)
     unresolvable = b",".join(entries for key, entries in groups.items() if key >= _UNRESOLVABLE_KEY)
     answer = (
@@ -273,7 +271,7 @@ REASONS: tuple[Reason, ...] = tuple(Reason)
 """Reasons by the number that stands for each in ``filter_answer_columns``."""
 
 _UNRESOLVABLE_KEY = 64
-_FIT_KEY = 255
+FIT_KEY = 255
 assert len(REASONS) <= _UNRESOLVABLE_KEY
 
 _SENTENCES = tuple(_ENCODER.encode(reason.sentence) for reason in REASONS)
@@ -283,7 +281,7 @@ _BIND_SPELLING = {field.name: field.encode_name for field in msgspec.structs.fie
 _REFUSED = {key + number: b":" + _SENTENCES[number] for key in (0, _UNRESOLVABLE_KEY) for number in range(len(REASONS))}
 """What follows the name of a node in a map of filter's answer, by key."""
 
-_REFUSED[_FIT_KEY] = b""
+_REFUSED[FIT_KEY] = b""
 _HOST = b'{"Host":'
 _REFUSED_ENDINGS = Endings(_REFUSED)
 _SCORED_ENDINGS = Endings({score: b',"Score":%d}' % score for score in range(11)})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 
 import numpy as np
@@ -115,8 +116,7 @@ class Native:
             and request.containers[0].count <= _MOST_DEVICES
             and 0 <= request.cpu_milli <= _MOST
             and not request.conditions.names_devices
-            and all(name in SCORERS for name, _ in question.weights)
-            and list(question.weights) == sorted(question.weights)
+            and _are_known(question.weights)
             and (outlook.unusable is None) == (outlook.demand is None)
             and (outlook.prospect is None or outlook.demand is not None)
         )
@@ -214,6 +214,12 @@ class Native:
         laid = _ask(question.request, question.weights, kinds)
         self._asks[key] = kinds, laid
         return laid
+
+
+@lru_cache
+def _are_known(weights: Weights) -> bool:
+    """Return whether all scorers are known, in the order in which they are added up here."""
+    return all(name in SCORERS for name, _ in weights) and list(weights) == sorted(weights)
 
 
 def _column(array: Array) -> tuple[Column, Array]:

@@ -82,7 +82,8 @@ def stand_again(
         before = _grown(before, width, count)
     if not len(rows):
         return replace(before, generation=fleet.generation)
-    after = replace(before, generation=fleet.generation, code=before.code.copy(), reason=before.reason.copy())
+    told = before.code.copy(), before.reason.copy()
+    after = Standing(fleet.generation, *told, before.fits, before.value, before.rest_milli, before.left_milli)
     helped = _helped(request, fleet, policy, outlook)
     if helped is not None:
         helper, question = helped

@@ -105,12 +105,15 @@ class SchedulerRoutes:
 
     def _answered(self, judgement: Judgement, sent: SentNodes) -> FilterAnswer:
         """Work out what to tell of each node."""
-        code, reason = _verdicts(judgement, sent)
         if sent.table is not None:
-            body, passed = wire.filter_answer_by_table(sent.table, sent.rows, code, reason)
+            keys, reason = wire.filter_keys(judgement.code, judgement.reason)[sent.rows], judgement.reason[sent.rows]
+            body, passed = wire.filter_answer_by_table(sent.table, sent.rows, keys)
+            fits = keys == wire.FIT_KEY
         else:
+            code, reason = _verdicts(judgement, sent)
             body, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
-        answer = FilterAnswer(body, refusals(reason), passed, sent.rows[code == Code.FIT])
+            fits = code == Code.FIT
+        answer = FilterAnswer(body, refusals(reason), passed, sent.rows[fits])
         if not len(answer.rows):
             self._refusals.keep(judgement, sent, answer)
         return answer

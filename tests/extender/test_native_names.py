@@ -76,7 +76,7 @@ def test_answers_are_the_same_byte_for_byte(known: list[str], data: st.DataObjec
     reasons = data.draw(st.lists(st.integers(0, len(wire.REASONS) - 1), min_size=count, max_size=count))
     columns = np.array(codes, np.uint8), np.array(reasons, np.uint8)
     expected = wire.filter_answer_and_passed(quoted[rows], *columns)
-    assert wire.filter_answer_by_table(table, rows, *columns) == expected
+    assert wire.filter_answer_by_table(table, rows, wire.filter_keys(*columns)) == expected
     scores = np.array(data.draw(st.lists(st.integers(0, 10), min_size=count, max_size=count)), np.int32)
     assert wire.prioritize_answer_by_table(table, rows, scores) == wire.prioritize_answer(quoted[rows], scores)
 
@@ -84,7 +84,7 @@ def test_answers_are_the_same_byte_for_byte(known: list[str], data: st.DataObjec
 def test_no_names_make_the_same_empty_answers() -> None:
     table, nothing = table_of(["a"]), np.zeros(0, np.uint8)
     rows = np.zeros(0, np.intp)
-    assert wire.filter_answer_by_table(table, rows, nothing, nothing)[0] == wire.filter_answer((), {}, {})
+    assert wire.filter_answer_by_table(table, rows, nothing)[0] == wire.filter_answer((), {}, {})
     assert wire.prioritize_answer_by_table(table, rows, nothing) == b"[]"
 
 

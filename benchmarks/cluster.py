@@ -42,12 +42,13 @@ _TOTAL = b'"tangram.dev/gpu"'
 
 @dataclass(slots=True)
 class BenchCluster:
-    """A running product. ``api`` is the API server's own object, in this process."""
+    """A running product. ``api`` is the API server's own object, in this process, and ``api_port`` where it serves."""
 
     port: int
     names: list[str]
     api: SimulatedApiServer
     process_id: int
+    api_port: int = 0
 
     def cpu_seconds(self) -> float:
         """Return user and system time that the product has used."""
@@ -87,7 +88,7 @@ def bench_cluster(nodes: int, *, half_full: bool = True, seed: int = 1) -> Itera
         port = free_port()
         child = Child("extender", product_environment(served.url, port))
         try:
-            cluster = BenchCluster(port, names, api, child.process_id)
+            cluster = BenchCluster(port, names, api, child.process_id, int(served.url.rpartition(":")[2]))
             wait_until_ready(port)
             push_reports(cluster, draw)
             wait_until_calm(cluster)

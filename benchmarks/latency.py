@@ -9,7 +9,8 @@ by one between the others.
 Figures are medians over the pairs of one run on one machine; the ratio to the floor is what to compare. ``closed``
 asks as fast as answers come, ``paced`` ten times a second. Under the load ``busy`` 1,000 reports and 200 pod events
 come each second; the CPU time per pod then holds theirs too. ``first`` is the filter of a shape that nobody asked for
-before. ``--helper off`` measures without the helpers in C.
+before. ``api`` is the Binding alone, sent by the client to the API server: of a ``bind``, the rest is the product's.
+``--helper off`` measures without the helpers in C.
 
 The API server of the benchmark lives in the client's process. So that its work is not taken for the product's, the
 client rests a moment after it created a pod, until the watch has told of it, and measuring begins when the writes that
@@ -37,10 +38,11 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.client import KeepAliveClient
+from benchmarks.client import Answer, KeepAliveClient
 from benchmarks.cluster import DEVICES, NAMESPACE, BenchCluster, bench_cluster, encoded, free_port, pod_object
 from benchmarks.pressure import pressure
 from benchmarks.results import quantile, show
+from extender.kubejson import encode_binding
 from scoring.native import Native
 
 Row = dict[str, str | int | float | bool]
@@ -52,7 +54,9 @@ WARM_UP = 150
 PACE_S = 0.1
 REST_S = 0.004
 """Seconds after a pod was created: the API server, in this process, tells its watchers."""
-FIRST_SIGHTS = 40
+FIRST_SIGHTS, BINDS_BY_ITSELF = 40, 100
+_ALLOCATION_BYTES = 600
+"""What the annotations of a Binding come to, about."""
 REPORTS_PER_S, POD_EVENTS_PER_S = 1000.0, 200.0
 _CONDITIONS = (
     {"tangram.dev/gpu-architecture": ">=ampere"},
@@ -122,13 +126,27 @@ class Scheduler:
         self._draw = random.Random(seed)
         self._shapes = shapes(self._draw)
         self._count = 0
-        self.times = {verb: Times() for verb in ("filter", "prioritize", "pair", "bind", "first")}
+        self._api = KeepAliveClient(cluster.api_port)
+        self.times = {verb: Times() for verb in ("filter", "prioritize", "pair", "bind", "api", "first")}
 
     def see_new_shape(self) -> None:
         """Filter a pod whose shape was never asked for."""
         self._count += 1
         shape = ShapeOfPod({"tangram.dev/gpu-memory": str(12_400 + self._count)}, {}, 1000)
         self._call("filter", self._ask(self._create(shape)), "first")
+        self._delete()
+
+    def bind_by_itself(self) -> None:
+        """Bind a pod without the product, in a Binding as long as the product's."""
+        self._count += 1
+        metadata = self._create(ShapeOfPod({}, {}, 100))["metadata"]
+        annotations = {"example.com/of-the-same-length": "x" * _ALLOCATION_BYTES}
+        body = encode_binding(NAMESPACE, metadata["name"], metadata["uid"], self._cluster.names[0], annotations)
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{metadata['name']}/binding"
+        answer = self._api.post(path, body)
+        if answer.status != 201:
+            raise RuntimeError(f"binding: {answer.status} {answer.body[:300]!r}")
+        self._note("api", answer, body)
         self._delete()
 
     def decide(self) -> bool:
@@ -172,10 +190,13 @@ class Scheduler:
         answer = self._product.post(f"/v1/{verb}", body)
         if answer.status != 200:
             raise RuntimeError(f"{verb}: {answer.status} {answer.body[:300]!r}")
-        times = self.times[counted_as or verb]
+        self._note(counted_as or verb, answer, body)
+        return answer.body
+
+    def _note(self, name: str, answer: Answer, body: bytes) -> None:
+        times = self.times[name]
         times.calls.append(answer.seconds)
         times.floors.append(self._floor.post(f"/{len(answer.body)}", body).seconds)
-        return answer.body
 
     def _sum_up(self) -> None:
         for name in ("calls", "floors"):
@@ -210,6 +231,8 @@ def _series(cluster: BenchCluster, scheduler: Scheduler, pairs: int, mode: str, 
     cpu_ms = (cluster.cpu_seconds() - cpu) / pairs * 1000
     for _ in range(FIRST_SIGHTS):
         scheduler.see_new_shape()
+    for _ in range(BINDS_BY_ITSELF):
+        scheduler.bind_by_itself()
     about: Row = {"nodes": len(cluster.names), "devices": len(cluster.names) * DEVICES, "mode": mode, "load": load}
     rest: Row = {"cpu_ms": round(cpu_ms, 2), "rss_mib": round(cluster.resident_mib(), 1)}
     return [about | {"verb": verb} | _figures(times) | rest for verb, times in scheduler.times.items()]

@@ -9,7 +9,7 @@ Source of every shape: ``k8s.io/kube-scheduler/extender/v1/types.go``, unchanged
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -221,18 +221,24 @@ def filter_keys(codes: NDArray[np.integer], reasons: NDArray[np.integer]) -> NDA
 def _filter_answer(groups: dict[int, bytes] | dict[int, memoryview]) -> tuple[bytes, bytes]:
     """Return filter's answer, and its list of names that passed, from the entries of each key, keys ascending."""
     passed = b"".join((b"[", groups.pop(FIT_KEY, b""), b"]"))
-    failed = b",".join(entries for key, entries in groups.items() if key < _UNRESOLVABLE_KEY)
-    unresolvable = b",".join(entries for key, entries in groups.items() if key >= _UNRESOLVABLE_KEY)
     answer = (
         b'{"Nodes":null,"NodeNames":',
         passed,
         b',"FailedNodes":{',
-        failed,
+        *_with_commas([entries for key, entries in groups.items() if key < _UNRESOLVABLE_KEY]),
         b'},"FailedAndUnresolvableNodes":{',
-        unresolvable,
+        *_with_commas([entries for key, entries in groups.items() if key >= _UNRESOLVABLE_KEY]),
         b'},"Error":""}',
     )
     return b"".join(answer), passed
+
+
+def _with_commas(parts: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Yield the parts with commas between them, to be joined with others in one go: they are long."""
+    for number, part in enumerate(parts):
+        if number:
+            yield b","
+        yield part
 
 
 def prioritize_answer(names_json: NDArray[np.object_], scores: NDArray[np.integer]) -> bytes:
@@ -254,7 +260,7 @@ def prioritize_answer(names_json: NDArray[np.object_], scores: NDArray[np.intege
 def prioritize_answer_by_table(table: NameTable, rows: NDArray[np.intp], scores: NDArray[np.integer]) -> bytes:
     """Return the same as ``prioritize_answer``, for nodes whose names are in a table; scores are 0 to 10."""
     groups = table.join(rows, scores.astype(np.uint8), _HOST, _SCORED_ENDINGS)
-    return b"[" + b",".join(groups.values()) + b"]"
+    return b"".join((b"[", *_with_commas([*groups.values()]), b"]"))
 
 
 def bind_answer(error: str = "") -> bytes:

@@ -86,7 +86,7 @@ def bench_cluster(nodes: int, *, half_full: bool = True, seed: int = 1) -> Itera
                 api.create("pods", NAMESPACE, pod | {"metadata": pod["metadata"] | {"name": f"p-{number}-{at}"}})
     with ServedApiServer(api) as served:
         port = free_port()
-        child = Child("extender", product_environment(served.url, port))
+        child = Child("extender", product_environment(served.url, port) | {"TANGRAM_ADVERTISE_PER_ROUND": "1000"})
         try:
             cluster = BenchCluster(port, names, api, child.process_id, int(served.url.rpartition(":")[2]))
             wait_until_ready(port)
@@ -106,7 +106,6 @@ def product_environment(url: str, port: int) -> dict[str, str]:
         "TANGRAM_LOG_LEVEL": "error",
         "TANGRAM_STALE_AFTER_S": "3600",
         "TANGRAM_REPORTS_WAIT_S": "0",
-        "TANGRAM_ADVERTISE_PER_ROUND": "1000",
     }
 
 

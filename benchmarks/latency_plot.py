@@ -1,7 +1,7 @@
 """``python -m benchmarks.latency_plot [FILE]``: latency against nodes, as SVG for the docs.
 
-``FILE`` holds rows of ``benchmarks.latency``, by default those of its last run; drawn are the quiet ones, closed loop, with
-the helper. The picture goes to ``docs/images/latency.svg``.
+``FILE`` holds rows of ``benchmarks.latency``, by default those of its last run; drawn are the quiet ones, closed loop,
+with the helper. The picture goes to ``docs/images/latency.svg``.
 """
 
 from __future__ import annotations

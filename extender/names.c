@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-const int64_t tangram_names_layout = 2; /* native_names.LAYOUT */
+const int64_t tangram_names_layout = 3; /* native_names.LAYOUT */
 
 enum { KEYS = 256 };
 
@@ -98,8 +98,8 @@ static inline char *put(char *to, const char *text, int64_t length) {
 }
 
 /* Write `before` + name + `after`[key] + "," for every row, key by key, in the rows' order within a key. `ends` gets
-   where each key's part ends; with out null nothing is written, and the answer is how much would be. */
-int64_t tangram_join(const names *n, const int64_t *rows, const uint8_t *keys, int64_t count, const char *before,
+   where each key's part ends; `out` has room for as many of the longest. */
+void tangram_join(const names *n, const int64_t *rows, const uint8_t *keys, int64_t count, const char *before,
                      int64_t before_length, const char *const *after, const int64_t *after_length, char *out,
                      int64_t *ends) {
     int64_t at[KEYS], total = 0;
@@ -107,7 +107,6 @@ int64_t tangram_join(const names *n, const int64_t *rows, const uint8_t *keys, i
     for (int64_t each = 0; each < count; each++)
         ends[keys[each]] += before_length + n->offsets[rows[each] + 1] - n->offsets[rows[each]] + after_length[keys[each]] + 1;
     for (int key = 0; key < KEYS; key++) at[key] = total, total += ends[key], ends[key] = total;
-    if (!out) return total;
     for (int64_t each = 0; each < count; each++) {
         int key = keys[each];
         int64_t start = n->offsets[rows[each]], length = n->offsets[rows[each] + 1] - start;
@@ -117,5 +116,4 @@ int64_t tangram_join(const names *n, const int64_t *rows, const uint8_t *keys, i
         *to = ',';
         at[key] = to + 1 - out;
     }
-    return total;
 }

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 LIBRARY = f"names-{sysconfig.get_platform()}.helper"
-LAYOUT = 2
+LAYOUT = 3
 """Goes up with every change of a struct or a call: a helper of another layout is not used."""
 
 KEYS = 256
@@ -50,7 +50,7 @@ def open_names(folder: Path | None = None) -> ctypes.PyDLL | None:
     index.argtypes, index.restype = (pointer,), None
     find.argtypes, find.restype = (pointer, text, number, pointer, pointer), number
     join.argtypes = (pointer, pointer, pointer, number, text, number, pointer, pointer, pointer, pointer)
-    join.restype = number
+    join.restype = None
     return library
 
 
@@ -61,6 +61,7 @@ class Endings:
         self._texts = (ctypes.c_char_p * KEYS)(*(endings.get(key, b"") for key in range(KEYS)))
         self._lengths = np.array([len(endings.get(key, b"")) for key in range(KEYS)], np.int64)
         self.addresses = ctypes.addressof(self._texts), self._lengths.ctypes.data
+        self.longest = int(self._lengths.max())
 
 
 class NameTable:
@@ -76,6 +77,7 @@ class NameTable:
         self._places = np.empty(places, np.int32)
         self._seen = np.zeros(len(named), np.uint8)
         self._written = bytearray(1)
+        self._longest = max(map(len, named), default=0)
         self._next = np.zeros(len(named), np.int32)
         self._struct = _NamesStruct(
             self._blob.ctypes.data,
@@ -104,9 +106,9 @@ class NameTable:
         rows, keys = np.ascontiguousarray(rows, np.intp), np.ascontiguousarray(keys, np.uint8)
         ends = np.empty(KEYS, np.int64)
         about = self._address, rows.ctypes.data, keys.ctypes.data, len(rows), before, len(before), *after.addresses
-        total = self._library.tangram_join(*about, None, ends.ctypes.data)
-        if total > len(self._written):
-            self._written = bytearray(total)
+        most = len(rows) * (len(before) + self._longest + after.longest + 1)
+        if most > len(self._written):
+            self._written = bytearray(most)
         target = (ctypes.c_char * len(self._written)).from_buffer(self._written)
         self._library.tangram_join(*about, ctypes.addressof(target), ends.ctypes.data)
         view, joined, start = memoryview(self._written), {}, 0

@@ -92,11 +92,9 @@ class NodeNames:
         return SentNodes(rows, quoted)
 
     def known(self, rows: npt.NDArray[np.intp], fleet: Fleet) -> SentNodes:
-        """Return rows that were found before, with their quoted names."""
+        """Return rows of nodes that are known, found before, with their quoted names."""
         quoted = self.quoted(fleet)
-        if self._table is not None and not (rows == UNKNOWN_ROW).any():
-            return SentNodes(rows, quoted, self._table)
-        return SentNodes(rows, quoted[rows])
+        return SentNodes(rows, quoted, self._table) if self._table is not None else SentNodes(rows, quoted[rows])
 
     def quoted(self, fleet: Fleet) -> npt.NDArray[np.object_]:
         """Return the quoted name of every row."""

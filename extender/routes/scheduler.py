@@ -113,7 +113,8 @@ class SchedulerRoutes:
             code, reason = _verdicts(judgement, sent)
             body, passed = wire.filter_answer_and_passed(sent.names_json, code, reason)
             fits = code == Code.FIT
-        answer = FilterAnswer(body, refusals(reason), passed, sent.rows[fits])
+        rows = sent.rows if fits.all() else sent.rows[fits]
+        answer = FilterAnswer(body, refusals(reason), passed, rows)
         if not len(answer.rows):
             self._refusals.keep(judgement, sent, answer)
         return answer

@@ -377,6 +377,12 @@ WIDER static void add_scarcity(const ask *a, const outlook *o, at_slot at, const
     }
 }
 
+/* How scarce each node's device of a slot is; what the slot before has of the same kind is there already. */
+static void look_up_scarcity(const outlook *o, const int16_t *kind, const int16_t *before, int64_t nodes, float *scarce) {
+    for (int64_t row = 0; row < nodes; row++)
+        if (!before || kind[row] != before[row]) scarce[row] = o->scarce[known_kind(o, kind[row])];
+}
+
 /* Keep the highest total of the devices that fit. */
 WIDER static void keep_highest(float *score, const float *total, const uint8_t *fits, int64_t nodes) {
     for (int64_t row = 0; row < nodes; row++) {
@@ -410,7 +416,7 @@ void tangram_scores(const fleet *f, const ask *a, const outlook *o, const standi
         const float *lasting = s->value + slot * nodes, *of_load = &AT(float, load, slot, 0);
         float *to = value ? value + slot * nodes : total;
         if (has_prospect) {
-            for (int64_t row = 0; row < nodes; row++) scarce[row] = o->scarce[known_kind(o, kind[row])];
+            look_up_scarcity(o, kind, slot ? &AT(int16_t, f->kind, slot - 1, 0) : 0, nodes, scarce);
             at_slot at = {scarce, if_breaks, if_not, s->rest + slot * nodes, s->left + slot * nodes};
             add_scarcity(a, o, at, lasting, of_load, nodes, to);
         } else {

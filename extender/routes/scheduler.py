@@ -56,6 +56,8 @@ class SchedulerRoutes:
         self._services = services
         self._recorder = Recorder(services)
         self._refusals = Refusals()
+        self._seconds = {verb: services.metrics.verb_seconds.labels(verb) for verb in Verb}
+        self._ok = {verb: services.metrics.answers.labels(verb, "ok") for verb in Verb}
         self._names = NodeNames(open_names() if services.settings.helper else None)
 
     def filter(self, body: bytes, headers: Headers) -> Answer:
@@ -213,11 +215,8 @@ class SchedulerRoutes:
             _LOG.exception("bug", verb=verb)
             call.answer = on_error(f"internal error of the extender: {type(error).__name__}")
         finally:
-            self._services.metrics.verb_seconds.labels(verb).observe(self._services.clock.now() - started)
-        self._count(verb, outcome)
-
-    def _count(self, verb: Verb, outcome: str) -> None:
-        self._services.metrics.answers.labels(verb, outcome).inc()
+            self._seconds[verb].observe(self._services.clock.now() - started)
+        (self._ok[verb] if outcome == "ok" else self._services.metrics.answers.labels(verb, outcome)).inc()
 
 
 def _verdicts(judgement: Judgement, sent: SentNodes) -> tuple[ByteArray, ByteArray]:

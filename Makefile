@@ -40,7 +40,7 @@ quality-guard: .venv/ready ## placement on two workloads of the public trace; fa
 bench-ci: .venv/ready ## a small size of the benchmarks; fails on ratios that a regression breaks (needs Go; minutes)
 	@$(BIN)/python -m benchmarks.latency --nodes 500 2000 --pairs 200 --most-ratio 15 --most-growth 5
 	@$(BIN)/python -m benchmarks.throughput --nodes 6 --most-ratio 4
-	@$(BIN)/python -m benchmarks.idle --nodes 500 --waiting 40 --seconds 5 --most-ratio 8
+	@$(BIN)/python -m benchmarks.idle --nodes 500 --seconds 5 --most-ratio 9
 	@$(BIN)/python -m benchmarks.sync --nodes 500 --pods 5000 --decisions 100 --most-ratio 6
 
 fmt: .venv/ready ## format the code

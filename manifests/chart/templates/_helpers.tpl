@@ -116,7 +116,7 @@ peers_ca: /run/tangram/certificates/people/{{ ternary "tls.crt" "ca.crt" (eq .Va
 {{- mustMergeOverwrite $settings (deepCopy .Values.extender.settings) | toYaml }}
 {{- end }}
 
-{{/* The constants of extender/scheduler_config.py, compared with them by tests/manifests/test_scheduler_configuration.py. */}}
+{{/* The constants of extender/scheduler_config.py, compared with them by tests/manifests/test_chart.py. */}}
 {{- define "tangram.scheduler.configuration" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
